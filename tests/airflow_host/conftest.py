@@ -1,4 +1,4 @@
-"""Airflow with a home and a database of its own, and connections to lakes."""
+"""Airflow with a temporary home and database, and connections to lakes."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.airflow_connections import Connect
 
-# Airflow reads these when it is imported, and makes its home then.
+# Airflow reads these variables when it is imported, and creates its home at that moment.
 _HOME = tempfile.mkdtemp(prefix="airflow-home-")
 os.environ.update(
     AIRFLOW_HOME=_HOME,
@@ -26,7 +26,7 @@ Path(_HOME, "dags").mkdir()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let Airflow and its libraries warn each other; what this package is warned of is still an error."""
+    """Tolerate warnings raised in Airflow and its libraries; a warning raised in this package stays an error."""
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
@@ -45,7 +45,7 @@ def airflow_database() -> Iterator[None]:
 
 @pytest.fixture
 def connect(monkeypatch: pytest.MonkeyPatch) -> Connect:
-    """Return a function that makes a connection, as a variable of the environment, and returns its id."""
+    """Return a function that defines a connection in an environment variable and returns its id."""
 
     def make(conn_id: str = "ducklake_default", conn_type: str = "ducklake", **fields: Any) -> str:
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": conn_type, **fields}))

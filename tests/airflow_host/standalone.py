@@ -1,4 +1,4 @@
-"""`airflow standalone` in a folder of its own, and its REST API."""
+"""`airflow standalone` in a temporary folder, and a client of its REST API."""
 
 import json
 import os
@@ -21,8 +21,8 @@ class Standalone:
     """A running Airflow.
 
     Args:
-        port: Where its API listens.
-        home: Its folder.
+        port: The port of its API.
+        home: Its `AIRFLOW_HOME`.
     """
 
     def __init__(self, port: int, home: Path) -> None:
@@ -31,7 +31,7 @@ class Standalone:
         self._token = ""
 
     def ask(self, path: str, body: Any = None, method: str | None = None) -> Any:
-        """Ask the API."""
+        """Send a request to the API and return its answer."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self._token}"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{path}", data, headers, method=method)
@@ -40,7 +40,7 @@ class Standalone:
         return json.loads(text) if text.startswith(("{", "[")) else text
 
     def log_in(self) -> None:
-        """Wait for the API, and get in."""
+        """Wait for the API and log in."""
 
         def token() -> str | None:
             try:
@@ -51,25 +51,25 @@ class Standalone:
         self._token = str(waiting(token, "the API", 600))
 
     def healthy(self) -> bool:
-        """Whether all parts of it run."""
+        """Return whether all components are healthy."""
         found = self.ask("/api/v2/monitor/health")
-        return all(found[one]["status"] == "healthy" for one in ("metadatabase", "scheduler", "triggerer"))
+        return all(found[component]["status"] == "healthy" for component in ("metadatabase", "scheduler", "triggerer"))
 
     def unpause(self, *dags: str) -> None:
-        """Let DAGs run, once they are known."""
+        """Unpause DAGs once Airflow has parsed them."""
         for dag in dags:
 
-            def known(dag: str = dag) -> bool:
+            def unpaused(dag: str = dag) -> bool:
                 try:
                     self.ask(f"/api/v2/dags/{dag}", {"is_paused": False}, "PATCH")
                 except urllib.error.HTTPError:
                     return False
                 return True
 
-            waiting(known, f"DAG {dag}", 180)
+            waiting(unpaused, f"DAG {dag}", 180)
 
     def trigger(self, dag: str, **body: Any) -> str:
-        """Start a run."""
+        """Start a run and return its id."""
         return str(self.ask(f"/api/v2/dags/{dag}/dagRuns", {"logical_date": None, **body})["dag_run_id"])
 
     def runs(self, dag: str) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ class Standalone:
     def finished(
         self, dag: str, run_id: str | None = None, seconds: float = 300, partition_key: str | None = None
     ) -> dict[str, Any]:
-        """Wait for a run to end: that run, one of that partition, or any run of a DAG."""
+        """Wait until a run of a DAG has ended: the given run, one of the given partition, or any."""
 
         def ended() -> dict[str, Any] | None:
             for run in self.runs(dag):
@@ -98,16 +98,16 @@ class Standalone:
         found: list[dict[str, Any]] = self.ask(path)["task_instances"]
         return found
 
-    def all_it_shows(self, dag: str, run_id: str) -> str:
-        """Return everything that the API tells of a run: fields, XCom, logs; and the connection."""
+    def everything_shown(self, dag: str, run_id: str) -> str:
+        """Return everything that the API shows about a run: fields, XCom, logs, and the connections."""
         shown = [self.ask("/api/v2/connections"), self.ask("/api/v2/assets/events")]
         for task in self.tasks(dag, run_id):
-            place = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{task['task_id']}"
+            instance = f"/api/v2/dags/{dag}/dagRuns/{run_id}/taskInstances/{task['task_id']}"
             index = f"?map_index={task['map_index']}"
-            values = self.ask(f"{place}/xcomEntries{index}")
-            shown += [task, values, self.ask(f"{place}/logs/{task['try_number']}{index}")]
+            values = self.ask(f"{instance}/xcomEntries{index}")
+            shown += [task, values, self.ask(f"{instance}/logs/{task['try_number']}{index}")]
             if any(entry["key"] == "return_value" for entry in values["xcom_entries"]):
-                shown.append(self.ask(f"{place}/xcomEntries/return_value{index}"))
+                shown.append(self.ask(f"{instance}/xcomEntries/return_value{index}"))
         return json.dumps(shown) + "".join(path.read_text(errors="replace") for path in self.home.glob("logs/**/*.log"))
 
 
@@ -125,7 +125,7 @@ def standalone(home: Path, dags: Path, variables: Mapping[str, str]) -> Iterator
         "AIRFLOW__API__PORT": str(port),
         "AIRFLOW__API__BASE_URL": f"http://127.0.0.1:{port}",
         "AIRFLOW__API__WORKERS": "1",
-        # Of a machine that has other things to do.
+        # Generous timeouts, since the machine runs other tests at the same time.
         "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "180",
         "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "5",
@@ -150,7 +150,7 @@ def standalone(home: Path, dags: Path, variables: Mapping[str, str]) -> Iterator
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a process and its children, which are its session and no more."""
+    """End a process and its children: exactly the processes of its session."""
     for signals in (signal.SIGTERM, signal.SIGKILL):
         for pid in _session(process.pid):
             try:

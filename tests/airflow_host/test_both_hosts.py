@@ -1,4 +1,4 @@
-"""One lake, written by Airflow and by Dagster at once."""
+"""Airflow and Dagster write to one lake concurrently."""
 
 import subprocess
 import sys
@@ -42,7 +42,7 @@ for number in range(rounds):
 """
 
 
-def test_rows_of_both_are_there_and_no_others(conn_id: str, tmp_path: Path) -> None:
+def test_concurrent_airflow_and_dagster_writes_keep_every_row(conn_id: str, tmp_path: Path) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE replaced (part TEXT, by_host TEXT); CREATE TABLE appended (by_host TEXT)")
 
@@ -62,17 +62,17 @@ def test_rows_of_both_are_there_and_no_others(conn_id: str, tmp_path: Path) -> N
             outlets=[],
         ).expand(op_kwargs=[{"number": number + 1} for number in range(ROUNDS)])
 
-    places = [f"sqlite:///{tmp_path / 'catalog.sqlite'}", str(tmp_path / "files")]
-    command = [sys.executable, "-c", DAGSTER, str(ROUNDS), *places]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdin is not None
-        assert other.stdout is not None
-        while "ready" not in (line := other.stdout.readline()):
+    catalog_and_storage = [f"sqlite:///{tmp_path / 'catalog.sqlite'}", str(tmp_path / "files")]
+    command = [sys.executable, "-c", DAGSTER, str(ROUNDS), *catalog_and_storage]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as dagster:
+        assert dagster.stdin is not None
+        assert dagster.stdout is not None
+        while "ready" not in (line := dagster.stdout.readline()):
             assert line
-        other.stdin.write("go\n")
-        other.stdin.flush()
+        dagster.stdin.write("go\n")
+        dagster.stdin.flush()
         done = run(dag)
-        assert other.wait(120) == 0
+        assert dagster.wait(120) == 0
     assert set(states(done).values()) == {"success"}
     parts = hook.get_records("SELECT part, count(*), count(DISTINCT by_host) FROM replaced GROUP BY part")
     assert {(count, hosts) for _, count, hosts in parts} == {(100, 1)}

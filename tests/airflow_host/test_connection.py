@@ -1,4 +1,4 @@
-"""What a connection of type `ducklake` means, wherever its parts come from, and who sees its secrets."""
+"""Connections of type `ducklake`: where their settings come from, what is refused, and how secrets are masked."""
 
 import json
 import subprocess
@@ -27,10 +27,10 @@ def config_of(conn_id: str = "ducklake_default") -> LakeConfig:
     return DuckLakeHook(conn_id).lake().config
 
 
-# --- where the parts come from -------------------------------------------------------------------------------------
+# --- sources of the settings ---------------------------------------------------------------------------------------
 
 
-def test_the_fields_of_a_connection_are_a_postgres_catalog(connect: Connect) -> None:
+def test_connection_fields_configure_a_postgres_catalog(connect: Connect) -> None:
     connect(host="db", port=5433, login="etl", password=CANARY, schema="lake", extra={"storage": "s3://b/p"})
     config = config_of()
     assert isinstance(config.catalog, PostgresCatalog)
@@ -42,13 +42,13 @@ def test_the_fields_of_a_connection_are_a_postgres_catalog(connect: Connect) -> 
     assert config.name == "ducklake_default"
 
 
-def test_or_one_on_mysql(connect: Connect) -> None:
+def test_catalog_type_in_the_extra_selects_mysql(connect: Connect) -> None:
     connect(host="db", schema="lake", extra={"catalog__type": "mysql", "storage": "/data"})
     assert config_of().catalog.type == "mysql"
 
 
 @pytest.mark.parametrize(
-    "catalog", [SQLITE, json.dumps(SQLITE), "sqlite:////data/lake.sqlite"], ids=["table", "text of a form", "url"]
+    "catalog", [SQLITE, json.dumps(SQLITE), "sqlite:////data/lake.sqlite"], ids=["object", "json text", "url"]
 )
 def test_the_extra_holds_catalog_and_storage(connect: Connect, catalog: Any) -> None:
     storage = {"type": "s3", "bucket": "b", "region": "eu-west-1"}
@@ -60,20 +60,20 @@ def test_the_extra_holds_catalog_and_storage(connect: Connect, catalog: Any) -> 
     assert (config.storage.region, config.threads, config.retry.max_attempts) == ("eu-west-1", 2, 3)
 
 
-def test_what_a_form_leaves_empty_is_not_said(connect: Connect) -> None:
+def test_empty_form_fields_are_ignored(connect: Connect) -> None:
     empty = dict.fromkeys(get_provider_info()["connection-types"][0]["conn-fields"], "")
     connect(extra=empty | {"catalog": "sqlite:////data/lake.sqlite", "spark_conf": {}, "create_if_missing": False})
     assert config_of().catalog.type == "sqlite"
 
 
-def test_keys_of_a_form_lie_above_the_table(connect: Connect) -> None:
+def test_form_fields_override_parameters_of_the_storage_url(connect: Connect) -> None:
     connect(extra={"catalog": SQLITE, "storage": "s3://b/p?region=eu-west-1", "storage__region": "eu-north-1"})
     storage = config_of().storage
     assert isinstance(storage, S3Storage)
     assert (storage.bucket, storage.region) == ("b", "eu-north-1")
 
 
-def test_credentials_live_in_connections_of_their_own(connect: Connect) -> None:
+def test_credentials_come_from_referenced_connections(connect: Connect) -> None:
     connect(
         "pg",
         "postgres",
@@ -118,7 +118,7 @@ def test_credentials_live_in_connections_of_their_own(connect: Connect) -> None:
         ),
     ],
 )
-def test_connections_to_clouds_say_who_asks(
+def test_cloud_connections_supply_storage_credentials(
     connect: Connect, conn_type: str, fields: dict[str, Any], storage: str, expected: dict[str, Any]
 ) -> None:
     connect("cloud", conn_type, **fields)
@@ -127,7 +127,7 @@ def test_connections_to_clouds_say_who_asks(
     assert {name: getattr(found, name) for name in expected} == expected
 
 
-def test_a_file_has_what_the_connection_does_not_say(connect: Connect, tmp_path: Path) -> None:
+def test_a_config_file_supplies_what_the_connection_leaves_out(connect: Connect, tmp_path: Path) -> None:
     file = tmp_path / "ducklake.toml"
     file.write_text(
         """
@@ -144,25 +144,25 @@ def test_a_file_has_what_the_connection_does_not_say(connect: Connect, tmp_path:
     assert config.catalog.to_url(reveal=True) == "postgresql://etl:s3cret@db/lake"
 
 
-def test_the_order_is_extra_then_fields_then_reference_then_file(connect: Connect, tmp_path: Path) -> None:
+def test_extra_overrides_fields_then_reference_then_config_file(connect: Connect, tmp_path: Path) -> None:
     file = tmp_path / "ducklake.toml"
     in_file = 'host = "file", port = 1, database = "file", user = "file"'
     file.write_text(f'[lakes.sales]\ncatalog = {{ type = "postgres", {in_file} }}\nstorage = "/data"\n')
     connect("pg", "postgres", host="reference", port=2, schema="reference")
-    own = {"catalog_conn_id": "pg", "config_file": str(file), "catalog__host": "extra"}
-    connect(port=3, host="field", extra=own)
+    references = {"catalog_conn_id": "pg", "config_file": str(file), "catalog__host": "extra"}
+    connect(port=3, host="field", extra=references)
     catalog = config_of().catalog
     assert isinstance(catalog, PostgresCatalog)
     assert (catalog.host, catalog.port, catalog.database, catalog.user) == ("extra", 3, "reference", "file")
 
 
-def test_another_type_leaves_nothing_of_what_comes_after_it(connect: Connect) -> None:
+def test_a_catalog_of_another_type_ignores_the_referenced_connection(connect: Connect) -> None:
     connect("pg", "postgres", host="db", schema="lake")
     connect(extra={"catalog_conn_id": "pg", "catalog": SQLITE, "storage": "/data"})
     assert config_of().catalog == SQLiteCatalog(path=Path("/data/lake.sqlite"))
 
 
-# --- what is refused -----------------------------------------------------------------------------------------------
+# --- refused connections -------------------------------------------------------------------------------------------
 
 
 def refusal(fields: dict[str, Any], connect: Connect, conn_type: str = "ducklake") -> str:
@@ -172,17 +172,17 @@ def refusal(fields: dict[str, Any], connect: Connect, conn_type: str = "ducklake
     return str(refused.value)
 
 
-def test_a_missing_connection_says_how_to_add_it() -> None:
+def test_a_missing_connection_error_shows_how_to_add_it() -> None:
     with pytest.raises(ConfigError, match=r"no connection `nowhere`.*airflow connections add nowhere"):
         config_of("nowhere")
 
 
-def test_a_missing_reference_is_named(connect: Connect) -> None:
+def test_a_missing_referenced_connection_is_named(connect: Connect) -> None:
     assert "no connection `nowhere`" in refusal({"extra": {"catalog_conn_id": "nowhere"}}, connect)
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"extra": {"catalog": SQLITE, "storge": "/data"}}, "unknown key `storge`. Did you mean `storage`?"),
         (
@@ -200,18 +200,18 @@ def test_a_missing_reference_is_named(connect: Connect) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(connect: Connect, fields: dict[str, Any], said: str) -> None:
-    assert said in refusal(fields, connect)
+def test_an_invalid_extra_is_refused_with_the_reason(connect: Connect, fields: dict[str, Any], message: str) -> None:
+    assert message in refusal(fields, connect)
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"), [("{'a': 1", "is not valid JSON: Expecting property name"), ("[1]", "is not a JSON object")]
+    ("extra", "message"), [("{'a': 1", "is not valid JSON: Expecting property name"), ("[1]", "is not a JSON object")]
 )
-def test_an_extra_that_cannot_be_read_is_refused_without_showing_it(extra: str, said: str) -> None:
+def test_an_unparsable_extra_is_refused_without_showing_its_content(extra: str, message: str) -> None:
     connection = Connection(conn_id="lake", conn_type="ducklake", extra=extra)
     with pytest.raises(ConfigError) as refused:
         read_connection(connection, lambda _: connection)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "'a'" not in str(refused.value)
 
 
@@ -225,7 +225,7 @@ def test_a_reference_of_another_type_is_refused(connect: Connect) -> None:
     assert "`storage_conn_id` = `cloud` is a connection of type `ftp`" in refusal({"extra": extra}, connect)
 
 
-def test_the_key_of_a_service_account_is_refused_with_the_remedy(connect: Connect) -> None:
+def test_a_service_account_key_is_refused_in_favour_of_hmac_keys(connect: Connect) -> None:
     connect("cloud", "google_cloud_platform", extra={"keyfile_dict": {"private_key": CANARY}})
     extra = {"catalog": SQLITE, "storage": "gs://b", "storage_conn_id": "cloud"}
     assert "HMAC" in refusal({"extra": extra}, connect)
@@ -244,16 +244,14 @@ def test_airflow_masks_every_secret_of_a_lake(connect: Connect) -> None:
         assert secret not in str(redact(f"failed with {secret}!"))
 
 
-def test_parts_of_a_connection_string_are_masked_too(connect: Connect) -> None:
+def test_airflow_masks_the_key_inside_a_connection_string(connect: Connect) -> None:
     text = "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=b25lLWtleQ==;EndpointSuffix=core.windows.net"
     connect(extra={"catalog": SQLITE, "storage": {"type": "azure", "container": "c", "connection_string": text}})
     config_of()
     assert "b25lLWtleQ==" not in str(redact("AccountKey b25lLWtleQ== is wrong"))
 
 
-def test_statements_are_logged_without_the_secrets_in_them(
-    connect: Connect, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_logged_statements_hide_secrets(connect: Connect, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     catalog = {"type": "sqlite", "path": str(tmp_path / "catalog.sqlite")}
     connect(extra={"catalog": catalog, "storage": str(tmp_path), "create_if_missing": True, "extensions": ["httpfs"]})
     DuckLakeHook().run(f"CREATE SECRET s (TYPE s3, KEY_ID 'k', SECRET {literal(CANARY)})", autocommit=True)
@@ -262,10 +260,10 @@ def test_statements_are_logged_without_the_secrets_in_them(
     assert "canary" not in logged
 
 
-# --- the form, and the test of a connection ------------------------------------------------------------------------
+# --- the connection form and the connection test -------------------------------------------------------------------
 
 
-def test_what_airflow_reads_at_every_start_imports_nothing() -> None:
+def test_provider_info_imports_no_heavy_package() -> None:
     code = """
 import sys
 from ducklake_orch.airflow.get_provider_info import get_provider_info
@@ -276,17 +274,17 @@ print(sorted({"airflow", "duckdb", "pyspark", "pyarrow", "pydantic", "sqlglot"} 
     assert done.stdout.strip() == "[]"
 
 
-def test_airflow_finds_the_provider_and_the_fields_of_its_form() -> None:
+def test_airflow_registers_the_provider_and_its_hook() -> None:
     from airflow.providers_manager import ProvidersManager
 
     manager = ProvidersManager()
     assert manager.providers["ducklake-orch"].data["name"] == "DuckLake"
     assert ("ducklake_orch.airflow.hook.DuckLakeHook", "ducklake-orch") in [
-        (one.hook_class_name, one.package_name) for one in manager._hook_provider_dict.values()
+        (hook.hook_class_name, hook.package_name) for hook in manager._hook_provider_dict.values()
     ]
 
 
-def test_every_field_of_the_form_means_something(connect: Connect) -> None:
+def test_every_form_field_maps_to_a_setting(connect: Connect) -> None:
     from ducklake_orch.airflow import connection
 
     known = {*LakeConfig.model_fields, *connection._SOURCES, *connection._SPARK}
@@ -296,7 +294,7 @@ def test_every_field_of_the_form_means_something(connect: Connect) -> None:
         assert key in fields if key else name in known
 
 
-def test_the_test_of_a_connection_makes_no_lake(conn_id: str, tmp_path: Path) -> None:
+def test_testing_a_connection_creates_no_lake(conn_id: str, tmp_path: Path) -> None:
     works, message = DuckLakeHook().test_connection()
     assert works
     assert "The first write creates it." in message
@@ -305,7 +303,7 @@ def test_the_test_of_a_connection_makes_no_lake(conn_id: str, tmp_path: Path) ->
     assert DuckLakeHook().test_connection() == (True, "Lake `ducklake_default` is at snapshot 1.")
 
 
-def test_the_test_of_a_connection_says_what_fails(connect: Connect) -> None:
+def test_testing_a_connection_reports_the_failure_without_secrets(connect: Connect) -> None:
     connect(host="127.0.0.1", port=1, login="etl", password="s3cret!", schema="lake", extra={"storage": "/data"})
     works, message = DuckLakeHook().test_connection()
     assert not works
@@ -318,7 +316,7 @@ def test_the_test_of_a_connection_says_what_fails(connect: Connect) -> None:
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_MEMORY)], indirect=True, ids=str)
-def test_a_lake_on_servers_is_reached_through_other_connections(
+def test_a_postgres_and_s3_lake_works_through_referenced_connections(
     connect: Connect, make_lake: MakeLake, backend: Backend
 ) -> None:
     config = make_lake().config
@@ -327,8 +325,8 @@ def test_a_lake_on_servers_is_reached_through_other_connections(
     catalog, storage = config.catalog, config.storage
     connect("pg", "postgres", host=catalog.host, port=catalog.port, login=catalog.user, password=CANARY)
     secret = storage.secret_access_key.get_secret_value() if storage.secret_access_key else None
-    place = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
-    connect("cloud", "aws", login=storage.access_key_id, password=secret, extra=place)
+    endpoint = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
+    connect("cloud", "aws", login=storage.access_key_id, password=secret, extra=endpoint)
     extra = {"catalog_conn_id": "pg", "storage": storage.data_path, "storage_conn_id": "cloud"}
     connect(schema=catalog.database, extra=extra | {"create_if_missing": True})
     hook = DuckLakeHook()

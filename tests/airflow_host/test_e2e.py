@@ -1,4 +1,4 @@
-"""Airflow as it runs: scheduler, triggerer, workers and API, with the shipped DAGs and a lake on Postgres and S3."""
+"""End to end: scheduler, triggerer, workers and API run the shipped DAGs on a lake on Postgres and S3."""
 
 import json
 import shutil
@@ -23,13 +23,13 @@ SHIPPED = Path(__file__).parents[2] / "airflow_dags"
 @pytest.fixture(scope="module")
 def lake(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> DuckLake:
     folder = tmp_path_factory.mktemp("e2e-lake")
-    places: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "catalog": catalog_fields(POSTGRES, servers, folder, "lake"),
         "storage": storage_fields(S3_MEMORY, servers, folder, "lake"),
     }
-    made = DuckLake.from_url("ducklake_default", create_if_missing=True, **places)
-    made.ensure_exists()
-    return made
+    lake = DuckLake.from_url("ducklake_default", create_if_missing=True, **fields)
+    lake.ensure_exists()
+    return lake
 
 
 @pytest.fixture(scope="module")
@@ -41,84 +41,87 @@ def airflow(lake: DuckLake, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     assert isinstance(catalog, PostgresCatalog)
     assert isinstance(storage, S3Storage)
     assert storage.secret_access_key is not None
-    place = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
-    cloud: dict[str, Any] = {"conn_type": "aws", "login": storage.access_key_id, "extra": place}
+    endpoint = {"region_name": storage.region, "endpoint_url": f"http://{storage.endpoint}"}
+    cloud: dict[str, Any] = {"conn_type": "aws", "login": storage.access_key_id, "extra": endpoint}
     cloud["password"] = storage.secret_access_key.get_secret_value()
-    own: dict[str, Any] = {
+    ducklake_connection: dict[str, Any] = {
         "conn_type": "ducklake",
         "host": catalog.host,
         "port": catalog.port,
         "schema": catalog.database,
     }
-    own |= {"login": catalog.user, "password": CANARY}
-    own["extra"] = {"storage": storage.data_path, "storage_conn_id": "cloud", "spark_master": "local[2]"}
-    variables = {"AIRFLOW_CONN_DUCKLAKE_DEFAULT": json.dumps(own), "AIRFLOW_CONN_CLOUD": json.dumps(cloud)}
+    ducklake_connection |= {"login": catalog.user, "password": CANARY}
+    ducklake_connection["extra"] = {
+        "storage": storage.data_path,
+        "storage_conn_id": "cloud",
+        "spark_master": "local[2]",
+    }
+    variables = {
+        "AIRFLOW_CONN_DUCKLAKE_DEFAULT": json.dumps(ducklake_connection),
+        "AIRFLOW_CONN_CLOUD": json.dumps(cloud),
+    }
     with standalone(home, home / "dags", variables) as running:
         yield running
 
 
-def ids(lake: DuckLake, sql: str) -> list[dict[str, Any]]:
+def query(lake: DuckLake, sql: str) -> list[dict[str, Any]]:
     return lake.execute(sql).raise_for_error().rows
 
 
-def test_the_form_of_a_connection_has_fields_of_its_own(airflow: Standalone) -> None:
-    (form,) = [one for one in airflow.ask("/ui/connections/hook_meta") if one["connection_type"] == "ducklake"]
+def test_the_connection_form_shows_the_ducklake_fields(airflow: Standalone) -> None:
+    (form,) = [hook for hook in airflow.ask("/ui/connections/hook_meta") if hook["connection_type"] == "ducklake"]
     assert form["hook_name"] == "DuckLake"
     assert form["standard_fields"]["url_schema"]["title"] == "Catalog database"
     assert list(form["extra_fields"]) == list(get_provider_info()["connection-types"][0]["conn-fields"])
     assert form["extra_fields"]["storage__secret_access_key"]["schema"]["format"] == "password"
 
 
-def test_sixteen_tasks_replace_sixteen_partitions_side_by_side(airflow: Standalone, lake: DuckLake) -> None:
+def test_sixteen_concurrent_tasks_replace_sixteen_partitions(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("e2e_parallel")
     run_id = airflow.trigger("e2e_parallel")
     assert airflow.finished("e2e_parallel", run_id, 600)["state"] == "success"
     tasks = airflow.tasks("e2e_parallel", run_id)
     assert [(task["state"], task["try_number"]) for task in tasks] == [("success", 1)] * 16
-    counted = ids(lake, "SELECT count(DISTINCT part) AS parts, count(*) AS n FROM parallel")
+    counted = query(lake, "SELECT count(DISTINCT part) AS parts, count(*) AS n FROM parallel")
     assert counted == [{"parts": 16, "n": 16000}]
     events = airflow.ask("/api/v2/assets/events?limit=100")["asset_events"]
     keys = {event.get("partition_key") for event in events if "parallel" in event["uri"]}
     assert keys >= {f"p{number:02}" for number in range(16)}
 
 
-def test_a_task_that_is_killed_after_its_commit_and_tried_again_has_written_once(
-    airflow: Standalone, lake: DuckLake
-) -> None:
+def test_a_task_killed_after_its_commit_writes_once_across_retries(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("e2e_killed")
     run_id = airflow.trigger("e2e_killed")
     assert airflow.finished("e2e_killed", run_id, 400)["state"] == "success"
     assert airflow.tasks("e2e_killed", run_id)[0]["try_number"] == 3
-    assert ids(lake, "SELECT count(*) AS n FROM killed") == [{"n": 3}]
+    assert query(lake, "SELECT count(*) AS n FROM killed") == [{"n": 3}]
 
 
-def test_a_partition_goes_from_producer_to_consumer_and_the_lake_is_maintained(
-    airflow: Standalone, lake: DuckLake
-) -> None:
+def test_a_partition_event_starts_its_consumer_and_maintenance_runs(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("ducklake_orders", "ducklake_revenue")
     run_id = airflow.trigger("ducklake_orders", partition_key="2025-01-15")
     assert airflow.finished("ducklake_orders", run_id, 400)["state"] == "success"
-    # At two in the night the schedule starts a run of its own, for yesterday.
+    # The schedule may also start a run for yesterday: wait for the run of this partition.
     consumer = airflow.finished("ducklake_revenue", seconds=400, partition_key="2025-01-15")
     assert consumer["state"] == "success"
-    found = ids(lake, "SELECT sum(orders)::INTEGER AS n FROM sales.daily_revenue WHERE day = '2025-01-15'")
+    found = query(lake, "SELECT sum(orders)::INTEGER AS n FROM sales.daily_revenue WHERE day = '2025-01-15'")
     assert found == [{"n": 980}]
-    airflow.unpause("ducklake_maintenance")  # which starts the run of last night
+    airflow.unpause("ducklake_maintenance")  # starts the scheduled run of last night
     assert airflow.finished("ducklake_maintenance", None, 600)["state"] == "success"
-    shown = airflow.all_it_shows("ducklake_orders", run_id)
+    shown = airflow.everything_shown("ducklake_orders", run_id)
     assert "snapshot_id" in shown
     assert "canary" not in shown
 
 
-def test_a_write_from_outside_starts_the_dag_that_watches(airflow: Standalone, lake: DuckLake) -> None:
+def test_a_write_outside_airflow_starts_the_watching_dag(airflow: Standalone, lake: DuckLake) -> None:
     airflow.unpause("ducklake_returns")
 
     def written() -> bool:
-        # The triggerer fires for what comes after its first look, and nobody says when that is.
+        # The triggerer fires only for commits after its first check, whose time is unknown: write until it fires.
         lake.write(pa.table({"day": ["2025-01-15"], "order_id": [0]}), "raw.returns", mode="append")
         return bool(airflow.runs("ducklake_returns"))
 
     waiting(written, "a run of ducklake_returns", 240)
     assert airflow.finished("ducklake_returns", None, 240)["state"] == "success"
-    (found,) = ids(lake, "SELECT returns FROM sales.returns_by_day")
+    (found,) = query(lake, "SELECT returns FROM sales.returns_by_day")
     assert found["returns"] >= 1

@@ -1,4 +1,4 @@
-"""Operators that run SQL: what they report, how often they run it, and what a cleared task does."""
+"""`DuckLakeExecuteOperator`: its result, and which commands run again on a retry or when a task is cleared."""
 
 import signal
 from typing import Any
@@ -9,12 +9,12 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import DAG
 
 from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeHook
-from tests.airflow_host.killed import killed_at
+from tests.airflow_host.task_processes import killed_at
 from tests.support.airflow_runs import result, run
 from tests.support.airflow_tasks import execute, stored
 
 
-def test_commands_are_reported_one_by_one(conn_id: str) -> None:
+def test_the_result_reports_each_command(conn_id: str) -> None:
     with DAG("commands") as dag:
         DuckLakeExecuteOperator(
             task_id="sql",
@@ -32,7 +32,7 @@ def test_commands_are_reported_one_by_one(conn_id: str) -> None:
     assert found["lake"]["latest_snapshot"] == 2
 
 
-def test_a_command_that_fails_fails_the_task(conn_id: str) -> None:
+def test_a_failing_command_fails_the_task(conn_id: str) -> None:
     with pytest.raises(AirflowFailException, match="nowhere"):
         execute(DuckLakeExecuteOperator(task_id="sql", command="CREATE TABLE a (b INT); SELECT * FROM nowhere"))
     assert DuckLakeHook().lake().exists("a")
@@ -51,7 +51,7 @@ def make_table(*rows: int) -> None:
 
 @pytest.mark.parametrize(("command", "atomic"), [(APPENDING, True), ("SELECT 1; INSERT INTO t VALUES (1), (2)", False)])
 @pytest.mark.parametrize("cleared", [False, True])
-def test_commands_that_append_are_done_once(
+def test_a_retried_or_cleared_append_runs_once(
     conn_id: str, caplog: pytest.LogCaptureFixture, command: str, atomic: bool, cleared: bool
 ) -> None:
     make_table()
@@ -74,9 +74,7 @@ def test_commands_that_append_are_done_once(
         "DROP TABLE IF EXISTS t; CREATE TABLE t AS FROM source; INSERT INTO t SELECT 0 WHERE false",
     ],
 )
-def test_a_task_that_replaces_and_is_cleared_takes_effect_again_and_one_that_is_retried_does_not(
-    conn_id: str, command: str
-) -> None:
+def test_a_replacing_command_reruns_when_cleared_but_not_when_retried(conn_id: str, command: str) -> None:
     make_table()
     DuckLakeHook().run("CREATE TABLE source AS SELECT 1 AS a")
     execute(sql(command, atomic=True))
@@ -96,7 +94,7 @@ def test_a_task_that_replaces_and_is_cleared_takes_effect_again_and_one_that_is_
         "UPDATE t SET a = a + 1",
     ],
 )
-def test_what_only_looks_like_replacing_is_not_done_again(conn_id: str, command: str) -> None:
+def test_a_cleared_command_that_does_not_replace_its_table_is_replayed(conn_id: str, command: str) -> None:
     make_table(0)
     DuckLakeHook().run("CREATE TABLE other (a INTEGER)")
     execute(sql(command, atomic=True))
@@ -105,7 +103,7 @@ def test_what_only_looks_like_replacing_is_not_done_again(conn_id: str, command:
     assert stored(columns="a") == done
 
 
-def test_other_commands_of_the_same_task_are_other_work(conn_id: str) -> None:
+def test_changed_commands_or_parameters_run_again(conn_id: str) -> None:
     make_table()
     execute(sql("INSERT INTO t VALUES (1)", atomic=True))
     execute(sql("INSERT INTO t VALUES (2)", atomic=True), try_number=2, cleared=True)
@@ -114,7 +112,7 @@ def test_other_commands_of_the_same_task_are_other_work(conn_id: str) -> None:
     assert stored(columns="a") == [1, 2, 3, 4]
 
 
-def test_an_insert_that_is_killed_after_its_commit_and_tried_again_is_there_once(conn_id: str) -> None:
+def test_an_insert_killed_after_its_commit_is_replayed_by_the_retry(conn_id: str) -> None:
     make_table()
     command = "INSERT INTO t VALUES (1)"
     assert killed_at("commit.after", command) == -signal.SIGKILL
@@ -125,7 +123,7 @@ def test_an_insert_that_is_killed_after_its_commit_and_tried_again_is_there_once
     assert stored(columns="a") == [1, 1]
 
 
-def test_a_task_has_one_source_of_commands(conn_id: str) -> None:
+def test_a_task_needs_exactly_one_source_of_commands(conn_id: str) -> None:
     both: list[dict[str, Any]] = [{}, {"command": "SELECT 1", "commands": ["SELECT 2"]}]
     for given in both:
         with pytest.raises(AirflowFailException, match="give one of"):

@@ -1,4 +1,4 @@
-"""The hook: for tasks of one's own, and unchanged for what Airflow has for SQL."""
+"""The hook: used directly in tasks, and by Airflow's own SQL operators and sensors."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -29,42 +29,42 @@ from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import run, states
 
 
-def ids(hook: DuckLakeHook) -> list[int]:
+def snapshot_ids(hook: DuckLakeHook) -> list[int]:
     return [snapshot.snapshot_id for snapshot in reversed(hook.snapshots())]
 
 
 # --- one run, one transaction --------------------------------------------------------------------------------------
 
 
-def test_statements_of_one_run_are_one_snapshot(conn_id: str) -> None:
+def test_statements_of_one_run_commit_one_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run(["CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"])
     assert hook.get_records("SELECT * FROM t ORDER BY a") == [(1,), (2,)]
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
-def test_a_script_is_one_too(conn_id: str) -> None:
+def test_a_script_commits_one_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1); INSERT INTO t VALUES (2);")
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
-def test_an_error_leaves_nothing_of_it(conn_id: str) -> None:
+def test_an_error_rolls_back_the_whole_run(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t (a INTEGER)")
     with pytest.raises(ObjectNotFoundError):
         hook.run(["INSERT INTO t VALUES (1)", "INSERT INTO nowhere VALUES (1)"])
     assert hook.get_first("SELECT count(*) FROM t") == (0,)
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
-def test_with_autocommit_each_statement_is_one(conn_id: str) -> None:
+def test_autocommit_makes_each_statement_a_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run(["CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)"], autocommit=True)
-    assert ids(hook) == [0, 1, 2]
+    assert snapshot_ids(hook) == [0, 1, 2]
 
 
-def test_a_write_after_a_read_waits_for_its_turn_and_sees_what_was_written_before_it(conn_id: str) -> None:
+def test_a_write_after_a_read_sees_rows_committed_in_between(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t AS SELECT 1 AS a")
     with hook.get_conn() as connection:
@@ -76,20 +76,20 @@ def test_a_write_after_a_read_waits_for_its_turn_and_sees_what_was_written_befor
     assert hook.get_records("SELECT a FROM t ORDER BY rowid") == [(1,), (2,), (2,)]
 
 
-def test_transactions_of_ones_own_are_kept(conn_id: str) -> None:
+def test_explicit_transactions_are_respected(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("BEGIN; CREATE TABLE t (a INTEGER); INSERT INTO t VALUES (1); COMMIT", autocommit=True)
     hook.run("BEGIN; INSERT INTO t VALUES (1); ROLLBACK", autocommit=True)
-    assert ids(hook) == [0, 1]
+    assert snapshot_ids(hook) == [0, 1]
 
 
-def test_parameters_go_by_position_and_by_name(conn_id: str) -> None:
+def test_parameters_bind_by_position_and_by_name(conn_id: str) -> None:
     hook = DuckLakeHook()
     assert hook.get_first("SELECT ? + ?", parameters=[1, 2]) == (3,)
     assert hook.get_first("SELECT $b - $a", parameters={"a": 1, "b": 2}) == (1,)
 
 
-def test_rows_can_be_taken_one_by_one(conn_id: str) -> None:
+def test_a_cursor_fetches_rows_incrementally(conn_id: str) -> None:
     with DuckLakeHook().get_conn() as connection:
         cursor = connection.cursor().execute("SELECT range FROM range(5)")
         assert [name for name, *_ in cursor.description or []] == ["range"]
@@ -117,7 +117,7 @@ def test_a_snapshot_names_the_task_that_made_it(conn_id: str) -> None:
 # --- guards --------------------------------------------------------------------------------------------------------
 
 
-def test_maintenance_calls_stay_above_the_floors(conn_id: str) -> None:
+def test_maintenance_calls_below_the_retention_floor_are_refused(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t (a INTEGER)")
     with pytest.raises(MaintenanceFloorError):
@@ -127,7 +127,7 @@ def test_maintenance_calls_stay_above_the_floors(conn_id: str) -> None:
         hook.run(["INSERT INTO t VALUES (1)", "CALL ducklake_merge_adjacent_files('ducklake_default')"])
 
 
-def test_working_with_a_lake_sets_no_option_of_it(conn_id: str) -> None:
+def test_using_a_lake_leaves_its_options_unchanged(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t (a INTEGER)")
     before = hook.lake().options()
@@ -138,7 +138,7 @@ def test_working_with_a_lake_sets_no_option_of_it(conn_id: str) -> None:
     assert hook.lake().options() == before
 
 
-def test_a_lake_that_is_opened_to_be_read_is_not_written(connect: Connect, conn_id: str, tmp_path: Path) -> None:
+def test_a_read_only_lake_refuses_writes(connect: Connect, conn_id: str, tmp_path: Path) -> None:
     DuckLakeHook().run("CREATE TABLE t (a INTEGER)")
     catalog = {"type": "sqlite", "path": str(tmp_path / "catalog.sqlite")}
     connect(extra={"catalog": catalog, "storage": str(tmp_path / "files"), "read_only": True})
@@ -162,20 +162,20 @@ VALUES = (
 )
 
 
-def test_rows_are_inserted_as_one_snapshot(conn_id: str) -> None:
+def test_insert_rows_commits_once_unless_commit_every_is_set(conn_id: str) -> None:
     hook = DuckLakeHook()
     columns = "a INTEGER, b TEXT, c DOUBLE, d DECIMAL(9, 2), e DATE, f TIMESTAMPTZ, g BLOB, h INTEGER[], i TEXT"
     hook.run(f"CREATE TABLE t ({columns})")
     hook.insert_rows("t", [VALUES] * 3)
-    assert ids(hook) == [0, 1, 2]
+    assert snapshot_ids(hook) == [0, 1, 2]
     assert hook.get_records("SELECT * FROM t") == [(*VALUES[:7], [1, 2], None)] * 3
     hook.insert_rows("t", ((n, str(n)) for n in range(25)), target_fields=["a", "b"], commit_every=10)
-    assert ids(hook) == [0, 1, 2, 3, 4, 5]
+    assert snapshot_ids(hook) == [0, 1, 2, 3, 4, 5]
     with pytest.raises(ConfigError, match="merge"):
         hook.insert_rows("t", [VALUES], replace=True)
 
 
-def test_queries_become_frames(conn_id: str) -> None:
+def test_queries_return_pandas_polars_and_chunked_frames(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE TABLE t AS SELECT range AS a FROM range(5)")
     assert isinstance(hook.get_df("SELECT * FROM t"), pandas.DataFrame)
@@ -186,7 +186,7 @@ def test_queries_become_frames(conn_id: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["arrow", "pandas", "polars", "lazy", "reader", "duckdb"])
-def test_tables_are_read_as_what_is_asked_for(conn_id: str, kind: str) -> None:
+def test_a_table_is_read_as_each_kind_of_frame(conn_id: str, kind: str) -> None:
     hook = DuckLakeHook()
     hook.write(pa.table({"a": [1, 2, 3]}), "sales.t", mode="append")
     frame = hook.read("sales.t", kind, where="a > 1", columns=["a"])
@@ -195,15 +195,15 @@ def test_tables_are_read_as_what_is_asked_for(conn_id: str, kind: str) -> None:
         assert sorted(relation.fetchall()) == [(2,), (3,)]
 
 
-def test_another_kind_of_frame_is_refused(conn_id: str) -> None:
+def test_an_unknown_kind_of_frame_is_refused(conn_id: str) -> None:
     with pytest.raises(ConfigError, match=r"`kind` = 'pands' is not a kind of frame. Did you mean `pandas`?"):
         DuckLakeHook().read("t", "pands")
 
 
-# --- what Airflow has for SQL --------------------------------------------------------------------------------------
+# --- Airflow's own SQL operators -----------------------------------------------------------------------------------
 
 
-def test_operators_checks_and_sensors_of_airflow_work_unchanged(conn_id: str) -> None:
+def test_airflows_own_sql_operators_checks_and_sensors_work(conn_id: str) -> None:
     with DAG("sql_of_airflow") as dag:
         make = SQLExecuteQueryOperator(
             task_id="make",
@@ -225,4 +225,4 @@ def test_operators_checks_and_sensors_of_airflow_work_unchanged(conn_id: str) ->
         make >> [query, wait, column, table]
     done = run(dag)
     assert set(states(done).values()) == {"success"}
-    assert ids(DuckLakeHook()) == [0, 1]
+    assert snapshot_ids(DuckLakeHook()) == [0, 1]

@@ -1,4 +1,4 @@
-"""Maintenance as operators, as tasks of a group, and as a DAG."""
+"""Maintenance operators, the maintenance task group and the maintenance DAG."""
 
 import threading
 from typing import Any
@@ -46,10 +46,10 @@ def files(hook: DuckLakeHook) -> dict[str, int]:
     return {table.table: table.file_count for table in hook.lake().tables()}
 
 
-def test_all_operations_are_planned_and_done(small_files: DuckLakeHook) -> None:
+def test_the_operator_plans_without_writing_then_runs_every_operation(small_files: DuckLakeHook) -> None:
     planned = execute(DuckLakeMaintenanceOperator(task_id="plan", plan_only=True))
     assert (planned["schema_version"], planned["dry_run"]) == (1, True)
-    assert [one["operation"] for one in planned["operations"] if one["action"] == "run"] == ["merge", "merge"]
+    assert [step["operation"] for step in planned["operations"] if step["action"] == "run"] == ["merge", "merge"]
     assert files(small_files) == {"orders": 6, "other": 6}
     done = execute(DuckLakeMaintenanceOperator(task_id="run"))
     assert (done["status"], done["totals"]["done"]) == ("ok", 2)
@@ -57,7 +57,7 @@ def test_all_operations_are_planned_and_done(small_files: DuckLakeHook) -> None:
     assert files(small_files) == {"orders": 1, "other": 1}
 
 
-def test_a_policy_of_the_task_goes_before_that_of_the_lake(small_files: DuckLakeHook) -> None:
+def test_the_tasks_policy_overrides_the_lakes_policy(small_files: DuckLakeHook) -> None:
     policy = {"merge": {"min_files": "{{ params.least }}"}, "expire": {"enabled": False}}
     with DAG("policies", params={"least": 7}) as dag:
         DuckLakeMaintenanceOperator(task_id="run", policy=policy, tables=["sales.*"])
@@ -79,41 +79,41 @@ def test_a_policy_of_the_task_goes_before_that_of_the_lake(small_files: DuckLake
 def test_each_operation_has_an_operator(
     small_files: DuckLakeHook, operator: type[OneOperation], settings: dict[str, Any]
 ) -> None:
-    task = operator(task_id="one", tables=["sales.*"], **settings)
+    task = operator(task_id="maintain", tables=["sales.*"], **settings)
     part = getattr(task._policy(MaintenancePolicy()), operator.operation)
     assert part == type(part)(**settings)
     done = execute(task)
-    assert {one["operation"] for one in done["operations"]} <= {operator.operation}
+    assert {step["operation"] for step in done["operations"]} <= {operator.operation}
     assert files(small_files)["other"] == 6
     assert files(small_files)["orders"] == (1 if operator is DuckLakeMergeFilesOperator else 6)
 
 
-def test_what_an_operation_is_not_told_is_as_the_lake_says(connect: Connect, conn_id: str) -> None:
-    own = MaintenancePolicy(expire={"older_than": "30 days", "retain_last": 5})
-    policy = DuckLakeExpireOperator(task_id="one", retain_last=3)._policy(own)
+def test_settings_left_out_come_from_the_lakes_policy(connect: Connect, conn_id: str) -> None:
+    lake_policy = MaintenancePolicy(expire={"older_than": "30 days", "retain_last": 5})
+    policy = DuckLakeExpireOperator(task_id="maintain", retain_last=3)._policy(lake_policy)
     assert (policy.expire.older_than.days, policy.expire.retain_last) == (30, 3)
 
 
 @pytest.mark.parametrize(
-    ("operator", "said"),
+    ("operator", "message"),
     [
-        (DuckLakeExpireOperator(task_id="one", older_than="10 minutes"), "younger than 1 h"),
-        (DuckLakeExpireOperator(task_id="one", older_than="7 days, 0:00:00"), "is not a duration"),
-        (DuckLakeMaintenanceOperator(task_id="one", operations=["vacuum"]), "vacuum"),
-        (DuckLakeMaintenanceOperator(task_id="one", policy={"mrge": {}}), "Did you mean `merge`?"),
-        (DuckLakeMaintenanceOperator(task_id="one", tables=["nowhere"]), "nowhere"),
-        (DuckLakeHealthOperator(task_id="one", fail_at="worse"), "is not a grade"),
+        (DuckLakeExpireOperator(task_id="maintain", older_than="10 minutes"), "younger than 1 h"),
+        (DuckLakeExpireOperator(task_id="maintain", older_than="7 days, 0:00:00"), "is not a duration"),
+        (DuckLakeMaintenanceOperator(task_id="maintain", operations=["vacuum"]), "vacuum"),
+        (DuckLakeMaintenanceOperator(task_id="maintain", policy={"mrge": {}}), "Did you mean `merge`?"),
+        (DuckLakeMaintenanceOperator(task_id="maintain", tables=["nowhere"]), "nowhere"),
+        (DuckLakeHealthOperator(task_id="maintain", fail_at="worse"), "is not a grade"),
     ],
 )
-def test_what_makes_no_sense_is_refused_for_good(
-    small_files: DuckLakeHook, operator: DuckLakeMaintenanceOperator, said: str
+def test_invalid_arguments_fail_without_a_retry(
+    small_files: DuckLakeHook, operator: DuckLakeMaintenanceOperator, message: str
 ) -> None:
     with pytest.raises(AirflowFailException) as refused:
         execute(operator)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_who_comes_while_another_maintains_is_tried_again(small_files: DuckLakeHook) -> None:
+def test_a_concurrent_maintenance_run_raises_a_retriable_error(small_files: DuckLakeHook) -> None:
     catalog = small_files.lake().config.catalog
     assert isinstance(catalog, SQLiteCatalog)
     held, done = threading.Event(), threading.Event()
@@ -123,33 +123,33 @@ def test_who_comes_while_another_maintains_is_tried_again(small_files: DuckLakeH
             held.set()
             done.wait(60)
 
-    other = threading.Thread(target=hold)
-    other.start()
+    holder = threading.Thread(target=hold)
+    holder.start()
     held.wait(10)
     try:
         with pytest.raises(MaintenanceRunningError):
             execute(DuckLakeMaintenanceOperator(task_id="run"))
     finally:
         done.set()
-        other.join()
+        holder.join()
 
 
-def test_health_is_told_and_can_fail_a_task(small_files: DuckLakeHook) -> None:
-    told = execute(DuckLakeHealthOperator(task_id="health"))
-    assert (told["schema_version"], told["grade"]) == (1, "ok")
-    assert [one["table"] for one in told["tables"]] == ["main.other", "sales.orders"]
+def test_the_health_operator_reports_the_grade_and_each_table(small_files: DuckLakeHook) -> None:
+    report = execute(DuckLakeHealthOperator(task_id="health"))
+    assert (report["schema_version"], report["grade"]) == (1, "ok")
+    assert [table["table"] for table in report["tables"]] == ["main.other", "sales.orders"]
 
 
-def test_a_group_of_tasks_plans_does_and_looks(small_files: DuckLakeHook) -> None:
+def test_the_task_group_plans_runs_and_checks_health(small_files: DuckLakeHook) -> None:
     with DAG("group_of_maintenance") as dag:
         maintenance_task_group("upkeep", tables=["sales.*"], retries=1)
     done = run(dag)
-    names = [f"upkeep.{one}" for one in ["plan", *OPERATIONS, "health"]]
+    names = [f"upkeep.{step}" for step in ["plan", *OPERATIONS, "health"]]
     assert states(done) == dict.fromkeys(names, "success")
     assert files(small_files) == {"orders": 1, "other": 6}
 
 
-def test_the_dag_of_maintenance_succeeds_on_an_empty_lake(conn_id: str) -> None:
+def test_the_maintenance_dag_succeeds_on_an_empty_lake(conn_id: str) -> None:
     dag = build_maintenance_dag("maintenance_of_nothing", operations=["expire", "flush"], fail_at="bad")
     assert [task.task_id.partition(".")[2] for task in dag.topological_sort()] == ["plan", "flush", "expire", "health"]
     assert dag.max_active_runs == 1

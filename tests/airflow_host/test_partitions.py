@@ -1,4 +1,4 @@
-"""Which rows a run is for: its key, its interval or its logical date, and what they mean in a column."""
+"""Which rows a run replaces: its partition key, data interval or logical date, applied to a column."""
 
 from datetime import UTC, date, datetime
 from typing import Any
@@ -17,7 +17,7 @@ def at(*times: str) -> pa.Table:
     return pa.table({"at": pa.array([datetime.fromisoformat(time) for time in times], pa.timestamp("us", "UTC"))})
 
 
-# What a run of a DAG with a cron string has: its interval is no longer than a moment.
+# A run of a DAG with a cron string sets all three to one moment: its data interval is empty.
 CRON = ("logical_date", "data_interval_start", "data_interval_end")
 
 
@@ -35,7 +35,7 @@ CRON = ("logical_date", "data_interval_start", "data_interval_end")
             "2024-04-01T00:00:00+00:00",
         ),
         (
-            {"partition_timezone": "Europe/Berlin"},  # on this day clocks are put forward: it has 23 hours
+            {"partition_timezone": "Europe/Berlin"},  # clocks go forward on this day: it has 23 hours
             {"partition_key": "2024-03-31"},
             "2024-03-31T21:59:59+00:00",
             "2024-03-31T22:00:00+00:00",
@@ -115,7 +115,7 @@ CRON = ("logical_date", "data_interval_start", "data_interval_end")
         "minutes over interval",
     ],
 )
-def test_keys_that_are_times_mean_all_the_time_they_last(
+def test_a_time_key_covers_its_whole_window(
     conn_id: str, options: dict[str, Any], context: dict[str, Any], inside: str, outside: str
 ) -> None:
     execute(write(at(inside), partition_expr="at", **options), **context)
@@ -124,15 +124,15 @@ def test_keys_that_are_times_mean_all_the_time_they_last(
         execute(write(at(outside), partition_expr="at", **options), run_id="other", **context)
 
 
-@pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["a date", "a text"])
-def test_a_logical_date_means_its_day_where_the_column_holds_no_times(conn_id: str, value: Any) -> None:
+@pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["date", "text"])
+def test_a_logical_date_selects_its_day_in_date_and_text_columns(conn_id: str, value: Any) -> None:
     moment = dict.fromkeys(CRON, datetime(2024, 3, 31, 5, 30, tzinfo=UTC))
     for number in range(2):
         execute(write(pa.table({"day": [value], "n": [1]}), partition_expr="day"), run_id=f"run {number}", **moment)
     assert stored() == [1]
 
 
-def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
+def test_multi_dimensional_keys_follow_the_order_of_dimension_names(conn_id: str) -> None:
     rows = pa.table({"day": ["2024-01-01"], "region": ["eu"]})
     operator = write(rows, partition_expr={"region": "region", "date": "day"})
     assert execute(operator, partition_key="2024-01-01|eu")["partition_keys"] == ["2024-01-01|eu"]
@@ -140,7 +140,7 @@ def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "context", "said"),
+    ("options", "context", "message"),
     [
         ({"partition_key": "x"}, {}, 'Add partition_expr="<column>"'),
         ({}, {"partition_key": "2024-01-01"}, 'partition_expr="<column>", or mode="overwrite"'),
@@ -155,17 +155,17 @@ def test_several_dimensions_are_sorted_by_their_names(conn_id: str) -> None:
         ({"mode": "replace_where"}, {}, "where"),
     ],
 )
-def test_what_makes_no_sense_is_refused_for_good(
-    conn_id: str, options: dict[str, Any], context: dict[str, Any], said: str
+def test_invalid_partition_arguments_fail_without_a_retry(
+    conn_id: str, options: dict[str, Any], context: dict[str, Any], message: str
 ) -> None:
     rows = at("2024-01-01T00:00:00+00:00").append_column("day", [["2024-01-01"]]).append_column("n", [[1]])
     with pytest.raises(AirflowFailException) as refused:
         execute(write(rows, **options), **context)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["", " ", "None", [], ["2024-01-01", "None"]])
-def test_a_key_that_renders_to_nothing_is_refused(conn_id: str, key: Any) -> None:
+def test_a_partition_key_that_renders_empty_is_refused(conn_id: str, key: Any) -> None:
     operator = write(day("2024-01-01", 1), partition_expr="day", partition_key=key)
     with pytest.raises(AirflowFailException, match="omit `partition_key`"):
         execute(operator, partition_key="2024-01-01")
@@ -174,7 +174,7 @@ def test_a_key_that_renders_to_nothing_is_refused(conn_id: str, key: Any) -> Non
         execute(sensor, partition_key="2024-01-01")
 
 
-def test_a_key_that_another_task_did_not_give_is_refused(conn_id: str) -> None:
+def test_a_partition_key_of_none_from_another_task_is_refused(conn_id: str) -> None:
     with DAG("keys_from_tasks", render_template_as_native_obj=True) as dag:
 
         @task
@@ -187,7 +187,7 @@ def test_a_key_that_another_task_did_not_give_is_refused(conn_id: str) -> None:
 
 
 @pytest.mark.parametrize("schedule", ["@hourly", "0 * * * *"])
-def test_each_run_of_a_cron_string_replaces_its_window_and_no_more(conn_id: str, schedule: str) -> None:
+def test_each_cron_run_replaces_only_its_window(conn_id: str, schedule: str) -> None:
     def hourly(window: str | None) -> DAG:
         with DAG(f"every_hour_{window}", schedule=schedule, start_date=datetime(2024, 1, 1, tzinfo=UTC)) as dag:
 

@@ -1,4 +1,4 @@
-"""Sensors and the trigger: what they wait for, where, and what they tell."""
+"""Sensors and the trigger: what they wait for, where they wait, and the events they send."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ def poke(sensor: LakeSensor, **context: Any) -> Any:
 # --- sensors -------------------------------------------------------------------------------------------------------
 
 
-def test_a_table_that_is_not_there_is_waited_for(conn_id: str) -> None:
+def test_the_sensor_waits_for_a_table_that_does_not_exist_yet(conn_id: str) -> None:
     sensor = DuckLakeSnapshotSensor(task_id="wait", table="sales.orders")
     assert poke(sensor) is None
     DuckLakeHook().run("CREATE TABLE other (a INTEGER)")
@@ -48,7 +48,7 @@ def test_a_table_that_is_not_there_is_waited_for(conn_id: str) -> None:
     assert poke(sensor)["snapshot_id"] == first
 
 
-def test_changes_count_since_a_snapshot_a_time_or_the_last_run_that_succeeded(conn_id: str) -> None:
+def test_since_is_a_snapshot_a_time_or_the_last_successful_run(conn_id: str) -> None:
     first = append(1)
     before = datetime.now(UTC)
     sensors = [
@@ -63,7 +63,7 @@ def test_changes_count_since_a_snapshot_a_time_or_the_last_run_that_succeeded(co
     assert [poke(sensor, **context)["snapshot_id"] for sensor in sensors] == [second] * 4
 
 
-def test_compaction_and_other_tables_are_no_change(conn_id: str) -> None:
+def test_compaction_and_other_tables_do_not_count_as_changes(conn_id: str) -> None:
     last = [append(n) for n in range(6)][-1]
     DuckLakeHook().maintain(operations=["merge"])
     DuckLakeHook().run("CREATE TABLE other AS SELECT 1 AS a")
@@ -71,7 +71,7 @@ def test_compaction_and_other_tables_are_no_change(conn_id: str) -> None:
     assert poke(DuckLakeSnapshotSensor(task_id="b", since=last)) is not None
 
 
-def test_a_flush_by_another_engine_is_no_change_nor_are_changes_beside_it(conn_id: str) -> None:
+def test_flushes_and_schema_changes_do_not_count_as_changes(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.run("CREATE SCHEMA sales")
     hook.run("CREATE TABLE sales.orders (n INTEGER)")
@@ -88,7 +88,7 @@ def test_a_flush_by_another_engine_is_no_change_nor_are_changes_beside_it(conn_i
     assert poke(DuckLakeSnapshotSensor(task_id="c", table="sales.orders", since=last))["snapshot_id"] > last
 
 
-def test_rows_that_are_older_than_the_history_are_there(conn_id: str) -> None:
+def test_rows_older_than_the_retained_history_are_found(conn_id: str) -> None:
     first = append(1, 2)
     hook = DuckLakeHook()
     hook.run("CREATE TABLE other (a INTEGER)")
@@ -96,11 +96,11 @@ def test_rows_that_are_older_than_the_history_are_there(conn_id: str) -> None:
     assert [snapshot.snapshot_id for snapshot in hook.lake().snapshots()] == [first + 1]
     assert poke(DuckLakeSnapshotSensor(task_id="a", table="sales.orders"))["snapshot_id"] == first
     assert poke(DuckLakeSnapshotSensor(task_id="b", table="sales.orders", since=first)) is None
-    there = DuckLakePartitionSensor(task_id="c", table="sales.orders", partition_expr="day", min_rows=2)
-    assert poke(there, partition_key="2024-01-01")["rows"] == 2
+    partition = DuckLakePartitionSensor(task_id="c", table="sales.orders", partition_expr="day", min_rows=2)
+    assert poke(partition, partition_key="2024-01-01")["rows"] == 2
 
 
-def test_a_partition_is_waited_for_until_it_has_enough_rows(conn_id: str) -> None:
+def test_the_partition_sensor_waits_for_min_rows(conn_id: str) -> None:
     sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", partition_expr="day", min_rows=2)
     context = {"partition_key": "2024-01-02"}
     assert poke(sensor, **context) is None
@@ -112,14 +112,14 @@ def test_a_partition_is_waited_for_until_it_has_enough_rows(conn_id: str) -> Non
     assert (found["rows"], found["snapshot_id"], found["partition_keys"]) == (2, last, ["2024-01-02"])
 
 
-def test_rows_can_be_told_by_a_condition(conn_id: str) -> None:
+def test_the_partition_sensor_counts_rows_that_match_where(conn_id: str) -> None:
     append(1, 2)
     assert poke(DuckLakePartitionSensor(task_id="a", table="sales.orders", where="n > 2")) is None
     assert poke(DuckLakePartitionSensor(task_id="b", table="sales.orders", where="n > 1"))["rows"] == 1
 
 
 @pytest.mark.parametrize(
-    ("sensor", "said"),
+    ("sensor", "message"),
     [
         (DuckLakeSnapshotSensor(task_id="a", table="t", since="yesterday"), "`since` = 'yesterday'"),
         (DuckLakeSnapshotSensor(task_id="a", table="t", since="2024-01-01"), "a time with a zone"),
@@ -128,14 +128,14 @@ def test_rows_can_be_told_by_a_condition(conn_id: str) -> None:
         (DuckLakePartitionSensor(task_id="a", table="a.b.c"), "is not the name of a table"),
     ],
 )
-def test_what_makes_no_sense_is_refused_for_good(conn_id: str, sensor: LakeSensor, said: str) -> None:
+def test_invalid_sensor_arguments_fail_without_a_retry(conn_id: str, sensor: LakeSensor, message: str) -> None:
     append(1)
     with pytest.raises(AirflowFailException) as refused:
         poke(sensor)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_a_lake_that_is_down_is_waited_for_unless_the_task_is_to_fail(connect: Connect) -> None:
+def test_wait_when_down_decides_between_waiting_and_failing(connect: Connect) -> None:
     connect(host="127.0.0.1", port=1, login="x", schema="x", extra={"storage": "/x", "retry": {"max_attempts": 1}})
     assert poke(DuckLakeSnapshotSensor(task_id="a", table="t")) is None
     with pytest.raises(CatalogUnreachableError):
@@ -165,7 +165,7 @@ def test_a_sensor_waits_in_the_worker_or_in_the_triggerer(conn_id: str, mode: st
     assert result(done, "wait")["table"] == "sales.orders"
 
 
-def test_a_sensor_that_defers_asks_for_what_it_does_not_have(conn_id: str) -> None:
+def test_a_deferred_sensor_triggers_after_the_snapshot_it_has_checked(conn_id: str) -> None:
     last = append(1)
     sensor = DuckLakePartitionSensor(
         task_id="wait", table="sales.orders", where="n > 5", deferrable=True, timeout=60, poke_interval=5
@@ -179,13 +179,13 @@ def test_a_sensor_that_defers_asks_for_what_it_does_not_have(conn_id: str) -> No
     assert timedelta(0) < deferred.value.timeout <= timedelta(seconds=60)
 
 
-def test_a_write_between_the_look_and_the_trigger_is_not_missed(conn_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_between_the_poke_and_the_trigger_is_not_missed(conn_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = append(1)
     sensor = DuckLakePartitionSensor(task_id="wait", table="sales.orders", where="n > 5", deferrable=True)
-    poke_once = sensor.poke
+    original_poke = sensor.poke
 
     def poke_and_write(context: Any) -> PokeReturnValue:
-        found = poke_once(context)
+        found = original_poke(context)
         append(6)
         return found
 
@@ -203,9 +203,7 @@ def test_a_write_between_the_look_and_the_trigger_is_not_missed(conn_id: str, mo
 
 
 @pytest.mark.parametrize("kind", [DuckLakePartitionSensor, DuckLakeSnapshotSensor])
-def test_a_sensor_that_defers_waits_for_a_lake_that_is_down_unless_it_is_to_fail(
-    connect: Connect, kind: type[LakeSensor]
-) -> None:
+def test_wait_when_down_decides_whether_a_deferrable_sensor_fails(connect: Connect, kind: type[LakeSensor]) -> None:
     connect(host="127.0.0.1", port=1, login="x", schema="x", extra={"storage": "/x", "retry": {"max_attempts": 1}})
     with pytest.raises(TaskDeferred):
         execute(kind(task_id="wait", table="t", deferrable=True))
@@ -217,7 +215,7 @@ def test_a_sensor_that_defers_waits_for_a_lake_that_is_down_unless_it_is_to_fail
 
 
 class Store:
-    """What Airflow keeps for an asset."""
+    """A stand-in for Airflow's asset state store."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
@@ -235,7 +233,7 @@ async def _next(events: AsyncIterator[TriggerEvent], seconds: float = 20) -> dic
     return payload
 
 
-def test_a_watcher_fires_for_each_change_from_its_first_look_on(conn_id: str) -> None:
+def test_a_watcher_fires_for_changes_after_its_first_check(conn_id: str) -> None:
     append(1)
     store = Store()
 
@@ -248,26 +246,26 @@ def test_a_watcher_fires_for_each_change_from_its_first_look_on(conn_id: str) ->
         assert not waiting.done()
         return await asyncio.to_thread(append, 2), await waiting
 
-    written, told = asyncio.run(watch())
-    assert (told["snapshot_id"], told["table"], told["previous_snapshot_id"]) == (written, "sales.orders", 1)
+    written, event = asyncio.run(watch())
+    assert (event["snapshot_id"], event["table"], event["previous_snapshot_id"]) == (written, "sales.orders", 1)
 
 
-def test_a_trigger_that_is_started_anew_misses_nothing(conn_id: str) -> None:
+def test_a_restarted_trigger_resumes_at_its_stored_snapshot(conn_id: str) -> None:
     first = append(1)
     store = Store()
     store.values["ducklake/ducklake_default/sales.orders"] = first
     second = append(2)
 
-    async def once() -> dict[str, Any]:
+    async def next_event() -> dict[str, Any]:
         trigger = DuckLakeSnapshotTrigger(table="sales.orders", poke_interval=0.1)
         trigger.asset_state_store = store  # type: ignore[assignment]
         events = trigger.run()
-        told = await _next(events)
+        event = await _next(events)
         with pytest.raises(asyncio.TimeoutError):
             await _next(events, 0.5)
-        return told
+        return event
 
-    assert asyncio.run(once())["snapshot_id"] == second
+    assert asyncio.run(next_event())["snapshot_id"] == second
     assert store.values == {"ducklake/ducklake_default/sales.orders": second}
 
 

@@ -1,4 +1,4 @@
-"""Operators that write: which rows, how often, what they tell, and what happens when they are tried again."""
+"""`DuckLakeWriteOperator`: which rows it replaces, retries and replays, asset events and asset URIs."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -19,10 +19,10 @@ from ducklake_orch.errors import CommitConflictError, ConfigError, DataError
 from tests.support.airflow_runs import result, run, states
 from tests.support.airflow_tasks import ROWS, day, execute, stored, write
 
-# --- which rows ----------------------------------------------------------------------------------------------------
+# --- replaced rows -------------------------------------------------------------------------------------------------
 
 
-def test_a_table_is_replaced_by_what_a_function_returns(conn_id: str) -> None:
+def test_the_functions_result_replaces_the_table(conn_id: str) -> None:
     with DAG("write_a_table") as dag:
         DuckLakeWriteOperator(
             task_id="write",
@@ -37,7 +37,7 @@ def test_a_table_is_replaced_by_what_a_function_returns(conn_id: str) -> None:
     assert (written["ducklake_conn_id"], written["snapshot_id"], written["where"]) == (conn_id, 1, None)
 
 
-def test_the_runs_partition_is_replaced_and_no_other(conn_id: str) -> None:
+def test_a_run_replaces_only_its_partition(conn_id: str) -> None:
     execute(write(ROWS))
     for key in ("2024-01-02", "2024-01-03"):
         written = execute(write(day(key, 9), partition_expr="day"), partition_key=key)
@@ -46,7 +46,7 @@ def test_the_runs_partition_is_replaced_and_no_other(conn_id: str) -> None:
     assert stored() == [1, 2, 9, 9]
 
 
-def test_the_key_of_the_task_goes_before_that_of_the_run(conn_id: str) -> None:
+def test_the_tasks_partition_key_overrides_the_runs(conn_id: str) -> None:
     operator = write(day("2024-01-02", 1), partition_expr="day", partition_key="2024-01-02")
     assert execute(operator, partition_key="2024-01-01")["partition_keys"] == ["2024-01-02"]
 
@@ -57,9 +57,9 @@ def test_rows_of_another_partition_abort_the_write(conn_id: str) -> None:
     assert not DuckLakeHook().lake().exists("t")
 
 
-def test_replace_where_on_a_partition_replaces_the_rows_of_both(conn_id: str) -> None:
-    there = pa.table({"day": ["1", "1", "2"], "region": ["eu", "us", "eu"], "n": [1, 2, 3]})
-    execute(write(there))
+def test_replace_where_replaces_only_matching_rows_of_the_partition(conn_id: str) -> None:
+    existing = pa.table({"day": ["1", "1", "2"], "region": ["eu", "us", "eu"], "n": [1, 2, 3]})
+    execute(write(existing))
 
     def eu(region: str) -> DuckLakeWriteOperator:
         rows = pa.table({"day": ["1"], "region": [region], "n": [10]})
@@ -71,7 +71,7 @@ def test_replace_where_on_a_partition_replaces_the_rows_of_both(conn_id: str) ->
     with pytest.raises(AirflowFailException, match="1 row"):
         execute(eu("us"), run_id="another")
     with pytest.raises(AirflowFailException, match='Add mode="replace_where"'):
-        execute(write(there, where="region = 'eu'", partition_expr="day", partition_key="1"))
+        execute(write(existing, where="region = 'eu'", partition_expr="day", partition_key="1"))
     assert stored() == [2, 3, 10]
 
 
@@ -82,25 +82,25 @@ def test_an_empty_frame_clears_the_partition(conn_id: str) -> None:
     assert stored() == [3]
 
 
-def test_a_function_that_returns_nothing_is_told_so(conn_id: str) -> None:
+def test_a_function_that_returns_none_fails_the_task(conn_id: str) -> None:
     with pytest.raises(AirflowFailException, match="Return a frame"):
         execute(write(None))
 
 
-def test_there_is_one_source_of_rows(conn_id: str) -> None:
+def test_a_task_needs_exactly_one_source_of_rows(conn_id: str) -> None:
     with pytest.raises(AirflowFailException, match="has nothing to write"):
         execute(DuckLakeWriteOperator(task_id="write", table="t"))
     with pytest.raises(AirflowFailException, match="python_callable and sql"):
         execute(write(sql="SELECT 1"))
 
 
-def test_merges_take_keys(conn_id: str) -> None:
+def test_a_merge_matches_rows_by_keys(conn_id: str) -> None:
     execute(write(pa.table({"id": [1, 2], "n": [1, 2]}), mode="merge", keys=["id"]))
     execute(write(pa.table({"id": [2, 3], "n": [20, 30]}), mode="merge", keys=["id"]))
     assert stored() == [1, 20, 30]
 
 
-def test_files_become_the_lakes_own(conn_id: str, tmp_path: Any) -> None:
+def test_parquet_files_are_added_to_the_table_once(conn_id: str, tmp_path: Any) -> None:
     import pyarrow.parquet as parquet
 
     execute(write(ROWS))
@@ -111,10 +111,10 @@ def test_files_become_the_lakes_own(conn_id: str, tmp_path: Any) -> None:
     assert stored() == [1, 1, 2, 2, 3, 3]
 
 
-# --- how often -----------------------------------------------------------------------------------------------------
+# --- retries and replays -------------------------------------------------------------------------------------------
 
 
-def test_an_attempt_that_is_repeated_appends_nothing_twice(conn_id: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_retried_append_writes_no_row_twice(conn_id: str, caplog: pytest.LogCaptureFixture) -> None:
     execute(write(mode="append"))
     again = execute(write(mode="append"), try_number=2)
     assert (again["replayed"], again["snapshot_id"]) == (True, 1)
@@ -125,14 +125,14 @@ def test_an_attempt_that_is_repeated_appends_nothing_twice(conn_id: str, caplog:
     assert stored() == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_one_that_replaces_takes_effect_again(conn_id: str) -> None:
+def test_a_retried_replacement_takes_effect_again(conn_id: str) -> None:
     execute(write(day("2024-01-01", 1), partition_expr="day"), partition_key="2024-01-01")
     corrected = write(day("2024-01-01", 7), partition_expr="day")
     assert not execute(corrected, try_number=2, partition_key="2024-01-01")["replayed"]
     assert stored() == [7]
 
 
-def test_two_appends_of_a_task_of_ones_own_are_two(conn_id: str) -> None:
+def test_two_appends_in_one_function_both_take_effect(conn_id: str) -> None:
     def append(**_: Any) -> pa.Table:
         for _number in range(2):
             DuckLakeHook().write(ROWS, "own", mode="append")
@@ -145,9 +145,9 @@ def test_two_appends_of_a_task_of_ones_own_are_two(conn_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "tries"), [(CommitConflictError("somebody was first"), 3), (DataError("a column is missing"), 1)]
+    ("error", "tries"), [(CommitConflictError("a concurrent commit"), 3), (DataError("a column is missing"), 1)]
 )
-def test_what_can_pass_is_tried_again_and_what_cannot_is_not(conn_id: str, error: Exception, tries: int) -> None:
+def test_transient_errors_are_retried_and_terminal_ones_are_not(conn_id: str, error: Exception, tries: int) -> None:
     seen: list[int] = []
 
     def fails() -> pa.Table:
@@ -163,27 +163,27 @@ def test_what_can_pass_is_tried_again_and_what_cannot_is_not(conn_id: str, error
             python_callable=fails,
             retries=5,
             retry_delay=timedelta(0),
-            **({"retry_policy": None} if retry_policy() else {}),  # whose 15 s are long here
+            **({"retry_policy": None} if retry_policy() else {}),  # without its delay of 15 s
         )
     done = run(dag)
     assert len(seen) == tries
     assert states(done) == {"write": "success" if tries == 3 else "failed"}
 
 
-def test_the_policy_of_retries_knows_the_families_of_errors(conn_id: str) -> None:
+def test_the_retry_policy_tells_transient_terminal_and_foreign_errors_apart(conn_id: str) -> None:
     policy = getattr(write(), "retry_policy", None)
     if policy is None:
-        pytest.skip("came with Airflow 3.3")
-    soon = policy.evaluate(CommitConflictError("somebody was first"), 1, 3)
+        pytest.skip("retry policies need Airflow 3.3")
+    soon = policy.evaluate(CommitConflictError("a concurrent commit"), 1, 3)
     assert (soon.action.value, soon.retry_delay) == ("retry", timedelta(seconds=15))
     assert policy.evaluate(ConfigError("wrong"), 1, 3).action.value == "fail"
-    assert policy.evaluate(ValueError("of their own"), 1, 3).action.value == "default"
+    assert policy.evaluate(ValueError("from user code"), 1, 3).action.value == "default"
 
 
-# --- what they tell ------------------------------------------------------------------------------------------------
+# --- asset events and URIs -----------------------------------------------------------------------------------------
 
 
-def test_the_event_of_the_tables_asset_says_what_was_written(conn_id: str) -> None:
+def test_the_asset_event_describes_the_write(conn_id: str) -> None:
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 
@@ -201,14 +201,14 @@ def test_the_event_of_the_tables_asset_says_what_was_written(conn_id: str) -> No
         events = session.query(AssetEvent).filter_by(source_dag_id="events").all()
         (event,) = [asset_event for asset_event in events if asset_event.source_run_id == done.run_id]
         assert event.asset.uri == "ducklake://ducklake_default/sales/orders"
-        told = {name: event.extra[f"ducklake/{name}"] for name in ("table", "snapshot_id", "rows_written")}
-        assert told == {"table": "sales.orders", "snapshot_id": 1, "rows_written": 2}
+        metadata = {name: event.extra[f"ducklake/{name}"] for name in ("table", "snapshot_id", "rows_written")}
+        assert metadata == {"table": "sales.orders", "snapshot_id": 1, "rows_written": 2}
         assert event.extra["ducklake/partition_keys"] == ["2024-01-01"]
         assert getattr(event, "partition_key", "2024-01-01") == "2024-01-01"
 
 
 @pytest.mark.parametrize("lake", ["ducklake_default", "prod"])
-def test_only_the_asset_of_the_table_is_told_of_its_write(conn_id: str, lake: str) -> None:
+def test_only_the_tables_own_asset_event_carries_write_metadata(conn_id: str, lake: str) -> None:
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 
@@ -218,12 +218,12 @@ def test_only_the_asset_of_the_table_is_told_of_its_write(conn_id: str, lake: st
     assert states(run(dag)) == {"write": "success"}
     with create_session() as session:
         events = session.query(AssetEvent).filter_by(source_dag_id=f"events_of_{lake}").all()
-        told = {event.asset.uri for event in events if event.extra.get("ducklake/snapshot_id")}
-        assert told == {f"ducklake://{lake}/main/T"}
+        metadata = {event.asset.uri for event in events if event.extra.get("ducklake/snapshot_id")}
+        assert metadata == {f"ducklake://{lake}/main/T"}
         assert len(events) == 4
 
 
-def test_outlets_are_the_table_unless_others_are_given(conn_id: str) -> None:
+def test_outlets_default_to_the_tables_asset(conn_id: str) -> None:
     assert write().outlets == [ducklake_asset("t")]
     assert write(outlets=[Asset("x://y")]).outlets == [Asset("x://y")]
     assert DuckLakeWriteOperator(task_id="w", table="{{ params.t }}", sql="SELECT 1").outlets == []
@@ -237,10 +237,10 @@ def test_outlets_are_the_table_unless_others_are_given(conn_id: str) -> None:
         (lambda: Asset("ducklake://PROD/sales/orders/"), "ducklake://prod/sales/orders"),
     ],
 )
-def test_assets_have_one_form(given: Callable[[], Asset], uri: str) -> None:
+def test_asset_uris_are_normalized(given: Callable[[], Asset], uri: str) -> None:
     assert given().uri == uri
 
 
-def test_what_names_no_table_is_no_asset() -> None:
+def test_a_uri_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="names no table"):
         Asset("ducklake://prod")

@@ -1,4 +1,4 @@
-"""Lakes as resources, on what the test asks for."""
+"""Lakes as Dagster resources, on the catalog and storage that a test asks for."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.support.lakes import Servers, catalog_fields, storage_fields
 
 @pytest.fixture
 def resource(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> DuckLakeResource:
-    """A lake on SQLite; where a test is `central`, also one on a server and a bucket."""
+    """A lake on SQLite; in tests marked `central`, also one on a catalog server and a bucket."""
     catalog: str = f"sqlite:///{tmp_path / 'catalog.sqlite'}"
     storage: str | S3Storage = str(tmp_path / "files")
     if getattr(request, "param", None) == FAR:
@@ -32,13 +32,13 @@ def io_manager(resource: DuckLakeResource) -> DuckLakeIOManager:
 
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as made:
-        yield made
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
 
 
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
-    """A session that assets find running."""
+    """A session that already runs when assets start."""
     running = SparkSession.getActiveSession()
     session = local_session("dagster tests", master="local[2]", conf={"spark.sql.shuffle.partitions": 2})
     yield session

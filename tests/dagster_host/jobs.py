@@ -1,4 +1,4 @@
-"""Jobs that other processes run: the lake is that of the environment."""
+"""Jobs that tests run in other processes; environment variables configure the lake."""
 
 import os
 import signal
@@ -18,8 +18,8 @@ LAKE = DuckLakeResource(
 )
 
 
-class Dying(dg.IOManager):
-    """Loses its process right after the first COMMIT, before anybody hears of it."""
+class KilledOnce(dg.IOManager):
+    """Kills its process right after the first COMMIT, before Dagster records the step's success."""
 
     def __init__(self, inner: dg.IOManager, mark: Path) -> None:
         self.inner = inner
@@ -36,11 +36,11 @@ class Dying(dg.IOManager):
 
 
 @dg.io_manager(required_resource_keys={"inner"})
-def dying(context: dg.InitResourceContext) -> dg.IOManager:
-    return Dying(context.resources.inner, Path(os.environ["DIED"]))
+def killed_once(context: dg.InitResourceContext) -> dg.IOManager:
+    return KilledOnce(context.resources.inner, Path(os.environ["KILLED_MARK"]))
 
 
-@dg.asset(metadata={"write_mode": "append"}, io_manager_key="dying")
+@dg.asset(metadata={"write_mode": "append"}, io_manager_key="killed_once")
 def events() -> pa.Table:
     return pa.table({"id": [1, 2]})
 
@@ -51,17 +51,17 @@ def counted(events: pa.Table) -> pa.Table:
 
 
 def day_of(key: str, rows: int) -> pa.Table:
-    """Return rows that tell which day they are of, and which of the day they are."""
+    """Return rows of a day, numbered within the day."""
     day = date.fromisoformat(key)
     return pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
 
 
-def dying_once(table: pa.Table) -> pa.RecordBatchReader:
-    """Return rows whose process is killed while they are written, the first time."""
+def rows_killing_once(table: pa.Table) -> pa.RecordBatchReader:
+    """Return rows that kill the process while they are written the first time."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from table.to_batches()
-        mark = Path(os.environ["DIED"])
+        mark = Path(os.environ["KILLED_MARK"])
         if not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -70,9 +70,9 @@ def dying_once(table: pa.Table) -> pa.RecordBatchReader:
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
-def one_dies(context: dg.AssetExecutionContext) -> Any:
+def killed_daily(context: dg.AssetExecutionContext) -> Any:
     rows = day_of(context.partition_key, 100)
-    return dying_once(rows) if context.partition_key == os.environ.get("DIES_ON") else rows
+    return rows_killing_once(rows) if context.partition_key == os.environ.get("KILL_ON") else rows
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
@@ -90,12 +90,19 @@ def daily(context: dg.AssetExecutionContext) -> pa.Table:
 
 def job(name: str) -> dg.JobDefinition:
     definitions = dg.Definitions(
-        assets=[events, counted, daily, one_dies, by_spark],
+        assets=[events, counted, daily, killed_daily, by_spark],
         jobs=[
             dg.define_asset_job("events", [events, counted]),
-            *(dg.define_asset_job(definition.key.path[0], [definition]) for definition in (daily, one_dies, by_spark)),
+            *(
+                dg.define_asset_job(definition.key.path[0], [definition])
+                for definition in (daily, killed_daily, by_spark)
+            ),
         ],
-        resources={"io_manager": (manager := DuckLakeIOManager(lake=LAKE)), "inner": manager, "dying": dying},
+        resources={
+            "io_manager": (manager := DuckLakeIOManager(lake=LAKE)),
+            "inner": manager,
+            "killed_once": killed_once,
+        },
     )
     return definitions.resolve_job_def(name)
 
@@ -108,8 +115,8 @@ def daily_job() -> dg.JobDefinition:
     return job("daily")
 
 
-def one_dies_job() -> dg.JobDefinition:
-    return job("one_dies")
+def killed_daily_job() -> dg.JobDefinition:
+    return job("killed_daily")
 
 
 def by_spark_job() -> dg.JobDefinition:

@@ -1,4 +1,4 @@
-"""Backfills, four runs at once, each with Dagster's multiprocess executor: nothing fails, and a killed step goes on."""
+"""Backfills of four concurrent runs with the multiprocess executor: one step is killed and re-executed."""
 
 import os
 from collections import Counter
@@ -15,17 +15,17 @@ from tests.dagster_host import jobs
 from tests.support.backends import POSTGRES, SQLITE, CatalogKind
 from tests.support.lakes import Servers, catalog_fields
 
-AT_ONCE = 4
-JOBS = {"one_dies": jobs.one_dies_job, "by_spark": jobs.by_spark_job}
-# A step is a process of its own; what it imports is there already.
+CONCURRENT_RUNS = 4
+JOBS = {"killed_daily": jobs.killed_daily_job, "by_spark": jobs.by_spark_job}
+# Each step is a process; the fork server has imported its modules already.
 _FORKS = {"forkserver": {"preload_modules": ["ducklake_orch.dagster", "tests.dagster_host.jobs"]}}
 RUN_CONFIG: dict[str, Any] = {
-    "execution": {"config": {"multiprocess": {"max_concurrent": AT_ONCE, "start_method": _FORKS}}}
+    "execution": {"config": {"multiprocess": {"max_concurrent": CONCURRENT_RUNS, "start_method": _FORKS}}}
 }
 
 
 def run_partition(home: str, job: str, key: str, lake: dict[str, str], after: str | None = None) -> tuple[str, bool]:
-    """Run a job for a partition, or go on after a run that failed; say its run, and whether it went well."""
+    """Run a job for a partition, or re-execute a failed run; return the run id and whether it succeeded."""
     os.environ.update(lake)
     with dg.DagsterInstance.from_config(home) as instance:
         again = dg.ReexecutionOptions.from_failure(after, instance) if after is not None else None
@@ -44,7 +44,7 @@ def run_partition(home: str, job: str, key: str, lake: dict[str, str], after: st
     ],
     ids=str,
 )
-def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
+def test_concurrent_partition_runs_commit_one_snapshot_each(
     catalog: CatalogKind, arrow: int, spark: int, servers: Servers, tmp_path: Path
 ) -> None:
     (home := tmp_path / "home").mkdir()
@@ -52,24 +52,24 @@ def test_partitions_that_are_written_side_by_side_are_one_snapshot_each(
     fields = catalog_fields(catalog, servers, tmp_path, "lake")
     url = fields.get("url") or f"sqlite:///{fields['path']}"
     keys = jobs.DAYS.get_partition_keys()
-    environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "DIES_ON": keys[arrow // 2]}
-    environment["DIED"] = str(tmp_path / "died")
+    environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "KILL_ON": keys[arrow // 2]}
+    environment["KILLED_MARK"] = str(tmp_path / "killed")
     lake = DuckLake.from_url("lake", catalog=url, storage=environment["LAKE_FILES"], create_if_missing=True)
     lake.ensure_exists()
-    wanted = {"one_dies": keys[:arrow], "by_spark": keys[:spark]}
-    work = [(job, key) for job, some in wanted.items() for key in some]
-    with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
+    wanted = {"killed_daily": keys[:arrow], "by_spark": keys[:spark]}
+    work = [(job, key) for job, partition_keys in wanted.items() for key in partition_keys]
+    with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(CONCURRENT_RUNS, get_context("spawn")) as pool:
         running = [pool.submit(run_partition, str(home), job, key, environment) for job, key in work]
         done = dict(zip(work, (future.result() for future in running), strict=True))
-        failed = [one for one, (_, success) in done.items() if not success]
-        assert failed == [("one_dies", environment["DIES_ON"])]
-        # In a worker, too: what forks the steps keeps the environment in which it began.
+        failed = [item for item, (_, success) in done.items() if not success]
+        assert failed == [("killed_daily", environment["KILL_ON"])]
+        # In a worker, too: the fork server keeps the environment in which it started.
         assert pool.submit(run_partition, str(home), *failed[0], environment, done[failed[0]][0]).result()[1]
-    for table, some in wanted.items():
-        found = lake.read(table).to_pylist() if some else []
+    for table, partition_keys in wanted.items():
+        found = lake.read(table).to_pylist() if partition_keys else []
         assert Counter((str(row["day"]), row["n"]) for row in found) == {
-            (key, n): 1 for key in some for n in range(100)
+            (key, n): 1 for key in partition_keys for n in range(100)
         }
     written = [snapshot.extra["dagster"] for snapshot in lake.snapshots() if snapshot.author == "dagster"]
-    assert Counter((one["asset"], *one["partitions"]) for one in written) == dict.fromkeys(work, 1)
+    assert Counter((commit["asset"], *commit["partitions"]) for commit in written) == dict.fromkeys(work, 1)
     assert not lake.fsck().findings

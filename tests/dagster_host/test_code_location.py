@@ -1,4 +1,4 @@
-"""The code location that comes with the package: it loads, it runs, and its numbers are right."""
+"""The shipped code location: it loads, its jobs run, and its figures are correct."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def deliver(instance: dg.DagsterInstance, day: str, **config: int) -> dg.Execute
     return job.execute_in_process(partition_key=day, run_config=run_config, instance=instance)
 
 
-def test_the_pipeline_runs_and_late_orders_come_through(
+def test_the_pipeline_runs_and_includes_late_orders(
     lake: DuckLake, instance: dg.DagsterInstance, spark: SparkSession
 ) -> None:
     from dagster_defs.definitions import defs
@@ -56,20 +56,22 @@ def test_the_pipeline_runs_and_late_orders_come_through(
     run(customers)
     run(revenue, dg.MultiPartitionKey({"day": DAYS[0], "region": "north"}))
     orders = lake.read("sales.orders").to_pylist()
-    assert len(orders) == 98 + 137  # of those that came late, one has no amount
+    assert len(orders) == 98 + 137  # one of the late orders has no amount
     found = lake.read("sales.customers").to_pylist()
     assert len(found) == len({order["customer_id"] for order in orders})
-    assert sum(one["orders"] for one in found) == len(orders)
-    assert sum((one["revenue"] for one in found), Decimal(0)) == sum((order["amount"] for order in orders), Decimal(0))
+    assert sum(customer["orders"] for customer in found) == len(orders)
+    assert sum((customer["revenue"] for customer in found), Decimal(0)) == sum(
+        (order["amount"] for order in orders), Decimal(0)
+    )
     (total,) = lake.read("sales.daily_revenue").to_pylist()
     north = [order for order in orders if (order["region"], str(order["day"])) == ("north", DAYS[0])]
     assert total["orders"] == len(north)
-    assert total["revenue"] == sum((one["amount"] for one in north), Decimal(0))
+    assert total["revenue"] == sum((order["amount"] for order in north), Decimal(0))
     assert defs.resolve_job_def("lake_maintenance").execute_in_process(instance=instance).success
     assert not lake.fsck().findings
 
 
-def test_it_is_on_the_server_that_the_environment_says(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_choose_the_catalog_and_storage(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     from dagster_defs.definitions import lake as resource
 
     monkeypatch.setenv("DUCKLAKE_CATALOG", "postgresql://etl:secret@db.example/lake")
@@ -81,7 +83,7 @@ def test_it_is_on_the_server_that_the_environment_says(lake: DuckLake, monkeypat
     assert lake.config.catalog.type == "sqlite"
 
 
-def test_it_has_an_asset_for_each_operation_of_maintenance() -> None:
+def test_each_maintenance_operation_has_an_asset() -> None:
     from dagster_defs.definitions import defs
 
     dg.Definitions.validate_loadable(defs)
@@ -91,7 +93,7 @@ def test_it_has_an_asset_for_each_operation_of_maintenance() -> None:
     assert {"flush", "rewrite", "merge", "expire", "cleanup", "orphans"} <= parts
 
 
-def test_dagster_finds_it_from_the_folder_of_the_project(tmp_path: Path) -> None:
+def test_dagster_validates_the_code_location_from_the_project_root(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "dagster", "definitions", "validate"]
     environment = os.environ | {"DAGSTER_HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

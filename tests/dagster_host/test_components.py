@@ -1,4 +1,4 @@
-"""The component that `dg` finds: what YAML makes of it, what scaffolding writes, and what importing it loads."""
+"""The `dg` component: its YAML attributes, its scaffold, its imports, and how `dg` finds it."""
 
 import os
 import subprocess
@@ -13,14 +13,14 @@ from dagster.components.testing import create_defs_folder_sandbox
 from ducklake_orch.dagster import DuckLakeMaintenanceComponent
 
 ROOT = Path(__file__).parents[2]
-# Both are of Dagster itself.
+# Dagster itself raises both warnings.
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.parse_obj_as. is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*is currently in beta"),
 ]
 
 
-def test_yaml_makes_maintenance_of_it() -> None:
+def test_yaml_attributes_configure_the_maintenance_component() -> None:
     attributes: dict[str, Any] = {
         "lake": "store",
         "file": "lake.toml",
@@ -40,7 +40,7 @@ def test_yaml_makes_maintenance_of_it() -> None:
             assert (folder / "x.sqlite").exists()
 
 
-def test_scaffolding_writes_what_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scaffolded_component_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKLAKE_CATALOG", f"sqlite:///{tmp_path / 'lake.sqlite'}")
     with create_defs_folder_sandbox() as sandbox:
         folder = sandbox.scaffold_component(DuckLakeMaintenanceComponent)
@@ -51,7 +51,7 @@ def test_scaffolding_writes_what_runs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "lake.sqlite").exists()
 
 
-def test_importing_it_needs_neither_spark_nor_java() -> None:
+def test_importing_the_component_needs_neither_spark_nor_java() -> None:
     script = (
         "import sys; import ducklake_orch.dagster.components;"
         "assert not {'pyspark', 'py4j', 'airflow', 'pandas'} & set(sys.modules)"
@@ -59,10 +59,10 @@ def test_importing_it_needs_neither_spark_nor_java() -> None:
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"JAVA_HOME": "/none"}, check=True)
 
 
-def test_dg_lists_it(tmp_path: Path) -> None:
+def test_dg_lists_the_component(tmp_path: Path) -> None:
     pytest.importorskip("dagster_dg_cli", reason="the first releases of dg need an older typer")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    # The package as an installer leaves it, wherever these tests run.
+    # Metadata as an installer writes them, so that the test does not depend on how the package is installed.
     info = tmp_path / "ducklake_orch-0.0.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ducklake-orch\nVersion: 0.0.0\n")

@@ -1,4 +1,4 @@
-"""What `make demo` runs: a week of the pipeline, late orders, a merge, maintenance; again and again."""
+"""`make demo`: a week of the pipeline, late orders, a merge and maintenance, run repeatedly."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(600)
-def test_the_demo_runs_again_and_again_to_the_same_rows(tmp_path: Path) -> None:
+def test_repeated_demo_runs_end_with_the_same_rows(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     environment = os.environ | {
         "SHOP_FOLDER": str(tmp_path),

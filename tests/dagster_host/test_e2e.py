@@ -1,4 +1,4 @@
-"""Dagster as it runs: webserver, daemon, runs in processes of their own, and the code location of the project."""
+"""End to end: webserver, daemon and run processes, with the code location of the project."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -32,13 +32,13 @@ def lake(home: Path) -> DuckLake:
     return DuckLake.from_url("shop", catalog=f"sqlite:///{home / 'shop.sqlite'}", storage=str(home / "files"))
 
 
-def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: DuckLake) -> None:
+def test_a_partition_run_a_backfill_and_maintenance_succeed(dagster: Webserver, lake: DuckLake) -> None:
     assert lake.table("sales.orders").count() == 980
     (first,) = dagster.materializations("sales", "orders")
-    told = {one["label"]: one for one in first["metadataEntries"]}
-    assert (first["partition"], told["ducklake/rows_written"]["intValue"]) == (DAY, 980)
-    assert told["dagster/table_name"]["text"] == "shop.sales.orders"
-    columns = told["dagster/column_schema"]["schema"]["columns"]
+    entries = {entry["label"]: entry for entry in first["metadataEntries"]}
+    assert (first["partition"], entries["ducklake/rows_written"]["intValue"]) == (DAY, 980)
+    assert entries["dagster/table_name"]["text"] == "shop.sales.orders"
+    columns = entries["dagster/column_schema"]["schema"]["columns"]
     assert {"name": "amount", "type": "DECIMAL(9,2)"} in columns
     about = lake.table("sales.orders").history(limit=1, rows=True)[0].extra["dagster"]
     assert (about["run_id"], about["job"]) == (first["runId"], "orders_of_a_day")
@@ -51,13 +51,13 @@ def test_a_partition_a_backfill_and_maintenance_run(dagster: Webserver, lake: Du
     assert not lake.fsck().findings
 
 
-def test_the_schedule_of_maintenance_starts_its_job(dagster: Webserver) -> None:
+def test_the_maintenance_schedule_requests_its_job(dagster: Webserver) -> None:
     assert dagster.start_schedule("lake_maintenance") == "RUNNING"
     tick = dagster.tick("lake_maintenance", datetime(2026, 1, 1, 3, 30, tzinfo=UTC).timestamp())
     assert (len(tick["runRequests"]), tick["skipReason"], tick["error"]) == (1, None, None)
 
 
-def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: Path) -> None:
+def test_the_asset_page_shows_the_write_metadata(dagster: Webserver, home: Path) -> None:
     dagster.launch("revenue", f"{DAY}|north")
     with browsing(home / "profile", width=1440, height=1500) as browser:
         browser.open(f"{dagster.url}/assets/sales/daily_revenue?view=overview", shows="ducklake/rows_written")
@@ -67,11 +67,11 @@ def test_the_page_of_an_asset_shows_what_a_write_told(dagster: Webserver, home: 
     assert (home / "asset.png").stat().st_size > 20_000
 
 
-def test_the_figures_of_writes_are_drawn(dagster: Webserver, home: Path) -> None:
+def test_the_asset_page_plots_write_metrics(dagster: Webserver, home: Path) -> None:
     with browsing(home / "plots", width=1440, height=1500) as browser:
         browser.open(f"{dagster.url}/assets/raw/orders?view=overview", shows="ducklake/rows_written")
         browser.click("Plots")
-        browser.click("Events")  # else those of the newest partitions, and ours are of last year
+        browser.click("Events")  # the default shows the newest partitions; these are of last year
         for shown in ("ducklake/rows_written", "ducklake/bytes_written", "ducklake/seconds"):
             browser.wait_for(shown)
         assert browser.value("document.querySelectorAll('canvas').length") > 5

@@ -1,4 +1,4 @@
-"""Assets whose rows live in a lake: names, modes, metadata, frames and failures."""
+"""The IO manager: table names, write modes, metadata, kinds of frames, and failures."""
 
 import inspect
 from datetime import date
@@ -39,7 +39,7 @@ def test_an_asset_is_a_table_and_an_input_reads_it(io_manager: DuckLakeIOManager
     def plain(given: pa.Table) -> pa.Table:
         return given.select(["id"])
 
-    for _ in range(2):  # again, and nothing is there twice
+    for _ in range(2):  # the second run replaces the rows of the first
         assert dg.materialize([orders, twice, plain], resources={"io_manager": io_manager}).success
         assert rows(resource, "sales.orders") == TWO.to_pylist()
         assert [row["id"] for row in rows(resource, "sales.twice")] == [1, 1, 2, 2]
@@ -61,7 +61,7 @@ def test_metadata_name_schema_and_table(resource: DuckLakeResource) -> None:
     assert {(table.schema, table.table) for table in resource.lake().tables()} == {("other", "t"), ("mine", "ids")}
 
 
-def test_definitions_say_the_tables_that_events_say(io_manager: DuckLakeIOManager) -> None:
+def test_definitions_and_events_name_the_same_tables(io_manager: DuckLakeIOManager) -> None:
     @dg.asset(key_prefix="sales", metadata={"table": "t", "mine": 1})
     def orders() -> pa.Table:
         return TWO
@@ -91,7 +91,7 @@ def test_dagster_lists_the_package_among_its_libraries() -> None:
     ],
 )
 @pytest.mark.parametrize("partitioned", [False, True])
-def test_frames_of_every_kind_are_stored_and_given(
+def test_every_kind_of_frame_is_stored_and_loaded(
     kind: Any, frame: Any, partitioned: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     static = dg.StaticPartitionsDefinition(["1", "2"]) if partitioned else None
@@ -99,9 +99,9 @@ def test_frames_of_every_kind_are_stored_and_given(
 
     source = dg.asset(name="source")(lambda: frame())
     if partitioned:
-        # All rows are of one partition.
-        one = {"partition_expr": "id % 1 + 1"}
-        source = dg.asset(name="source", partitions_def=static, metadata=one)(lambda: frame())
+        # All rows belong to one partition.
+        metadata = {"partition_expr": "id % 1 + 1"}
+        source = dg.asset(name="source", partitions_def=static, metadata=metadata)(lambda: frame())
 
     def reads(source: Any) -> None:
         seen.append(source)
@@ -116,7 +116,7 @@ def test_frames_of_every_kind_are_stored_and_given(
     assert columns in (None, ["id", "name"])
 
 
-def test_op_outputs_are_tables_too(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_op_outputs_are_stored_as_tables(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.op(out=dg.Out(metadata={"schema": "ops", "table": "made"}))
     def make() -> pa.Table:
         return TWO
@@ -134,7 +134,9 @@ def test_op_outputs_are_tables_too(io_manager: DuckLakeIOManager, resource: Duck
     assert rows(resource, "ops.made") == TWO.to_pylist()
 
 
-def test_outputs_of_several_kinds_and_their_metadata(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_multi_assets_and_results_keep_their_metadata(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
     @dg.multi_asset(outs={"one": dg.AssetOut(), "two": dg.AssetOut(metadata={"write_mode": "append"})})
     def several() -> Any:
         yield dg.Output(TWO, "one", metadata={"mine": 1})
@@ -157,29 +159,33 @@ def test_outputs_of_several_kinds_and_their_metadata(io_manager: DuckLakeIOManag
 
 
 @central
-def test_what_an_event_says(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_a_materialization_event_describes_the_write(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(metadata={"preview": 5, "partition_by": ["name"]})
     def orders() -> pa.Table:
         return TWO
 
     result = dg.materialize([orders], resources={"io_manager": io_manager})
-    said = metadata_of(result, "orders")
+    metadata = metadata_of(result, "orders")
     snapshot = resource.lake().snapshots(1)[0]
-    assert said["dagster/table_name"] == "lake.main.orders"
-    assert said["dagster/row_count"] == said["ducklake/rows_written"] == 2
-    assert said["ducklake/snapshot_id"] == snapshot.snapshot_id
-    assert said["ducklake/write_mode"] == "overwrite"
-    assert (said["ducklake/attempts"], said["ducklake/replayed"], said["ducklake/files_added"]) == (1, False, 2)
-    schema = said["dagster/column_schema"]
+    assert metadata["dagster/table_name"] == "lake.main.orders"
+    assert metadata["dagster/row_count"] == metadata["ducklake/rows_written"] == 2
+    assert metadata["ducklake/snapshot_id"] == snapshot.snapshot_id
+    assert metadata["ducklake/write_mode"] == "overwrite"
+    assert (metadata["ducklake/attempts"], metadata["ducklake/replayed"], metadata["ducklake/files_added"]) == (
+        1,
+        False,
+        2,
+    )
+    schema = metadata["dagster/column_schema"]
     assert [(column.name, column.type) for column in schema.columns] == [("id", "BIGINT"), ("name", "VARCHAR")]
     assert schema.columns[1].tags["partition"]
-    assert said["ducklake/preview"].splitlines()[0] == "| id | name |"
+    assert metadata["ducklake/preview"].splitlines()[0] == "| id | name |"
     about = snapshot.extra["dagster"]
     assert (about["run_id"], about["asset"], about["output"]) == (result.run_id, "orders", "result")
     assert result.run_id in (snapshot.message or "")
 
 
-def test_a_table_says_what_it_is_for_and_where_its_columns_come_from(
+def test_table_comment_and_column_lineage_are_recorded(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     lineage = dg.TableColumnLineage({"id": [dg.TableColumnDep(asset_key=dg.AssetKey("raw"), column_name="key")]})
@@ -198,7 +204,7 @@ def test_a_table_says_what_it_is_for_and_where_its_columns_come_from(
 
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
-def test_a_schema_can_have_the_name_of_its_lake(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_a_schema_may_share_the_name_of_its_lake(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(
         key_prefix="lake",
         partitions_def=dg.StaticPartitionsDefinition(["1", "2"]),
@@ -213,7 +219,7 @@ def test_a_schema_can_have_the_name_of_its_lake(io_manager: DuckLakeIOManager, r
     assert resource.lake().tables()[0].comment == "mine"
 
 
-def test_run_time_metadata_choose_the_mode(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_run_time_metadata_override_the_write_mode(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(metadata={"write_mode": "overwrite"})
     def events(context: dg.AssetExecutionContext) -> pa.Table:
         context.add_output_metadata({"write_mode": "append"})
@@ -225,7 +231,7 @@ def test_run_time_metadata_choose_the_mode(io_manager: DuckLakeIOManager, resour
 
 
 @central
-def test_a_merge_goes_by_its_keys(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_a_merge_matches_rows_by_merge_keys(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     frames = [TWO, pa.table({"name": ["b", "c"], "id": [2, 3]})]
 
     @dg.asset(metadata={"write_mode": "merge", "merge_keys": ["id"]})
@@ -238,7 +244,7 @@ def test_a_merge_goes_by_its_keys(io_manager: DuckLakeIOManager, resource: DuckL
     assert metadata_of(result, "customers")["dagster/row_count"] == 3
 
 
-def test_columns_go_by_name(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_columns_are_matched_by_name(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     frames = [pa.table({"a": [1], "b": [2]}), pa.table({"b": [4], "a": [3]})]
 
     @dg.asset
@@ -251,7 +257,7 @@ def test_columns_go_by_name(io_manager: DuckLakeIOManager, resource: DuckLakeRes
 
 
 @central
-def test_what_somebody_must_mend_is_not_tried_again(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_a_terminal_error_is_not_retried(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     ran = []
 
     @dg.asset(retry_policy=dg.RetryPolicy(max_retries=3))
@@ -264,9 +270,9 @@ def test_what_somebody_must_mend_is_not_tried_again(io_manager: DuckLakeIOManage
     failure = failure_of(result)
     assert len(ran) == 2
     assert "more" in failure.user_failure_data.description
-    said = failure.user_failure_data.metadata
-    assert said["ducklake/table"].value == "main.orders"
-    assert said["ducklake/schema_difference"].value.splitlines()[2:] == ["| more | BIGINT | missing |"]
+    metadata = failure.user_failure_data.metadata
+    assert metadata["ducklake/table"].value == "main.orders"
+    assert metadata["ducklake/schema_difference"].value.splitlines()[2:] == ["| more | BIGINT | missing |"]
     assert rows(resource, "orders") == TWO.to_pylist()
 
 
@@ -280,7 +286,7 @@ def test_what_somebody_must_mend_is_not_tried_again(io_manager: DuckLakeIOManage
         (TWO, {"write_mode": "merge"}, "keys"),
     ],
 )
-def test_mistakes_are_explained(
+def test_invalid_outputs_fail_with_an_explanation(
     value: Any, metadata: dict[str, Any], words: str, io_manager: DuckLakeIOManager
 ) -> None:
     wrong = dg.asset(name="wrong", metadata=metadata)(lambda: value)
@@ -288,7 +294,7 @@ def test_mistakes_are_explained(
     assert words in failure_of(result).user_failure_data.description
 
 
-def test_an_input_of_another_kind_is_refused(io_manager: DuckLakeIOManager) -> None:
+def test_an_input_of_an_unsupported_type_is_refused(io_manager: DuckLakeIOManager) -> None:
     @dg.asset
     def orders() -> pa.Table:
         return TWO
@@ -302,7 +308,7 @@ def test_an_input_of_another_kind_is_refused(io_manager: DuckLakeIOManager) -> N
 
 
 @central
-def test_an_append_is_done_once_however_often_its_step_runs(
+def test_a_retried_step_appends_once(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     ran = []
@@ -316,8 +322,8 @@ def test_an_append_is_done_once_however_often_its_step_runs(
     def later() -> None:
         return None
 
-    # The answer to the first COMMIT is lost with its process: the step fails, though its rows are there.
-    class Dies(dg.IOManager):
+    # The answer to the first COMMIT is lost: the step fails although its rows are committed.
+    class FailsAfterCommit(dg.IOManager):
         def __init__(self, inner: dg.IOManager) -> None:
             self.inner = inner
 
@@ -330,10 +336,10 @@ def test_an_append_is_done_once_however_often_its_step_runs(
             return self.inner.load_input(context)
 
     @dg.io_manager(required_resource_keys={"inner"})
-    def dies(context: dg.InitResourceContext) -> dg.IOManager:
-        return Dies(context.resources.inner)
+    def fails_after_commit(context: dg.InitResourceContext) -> dg.IOManager:
+        return FailsAfterCommit(context.resources.inner)
 
-    resources = {"io_manager": dies, "inner": io_manager}
+    resources = {"io_manager": fails_after_commit, "inner": io_manager}
     result = dg.materialize([events, later], resources=resources, instance=instance)
     assert result.success
     assert (len(ran), len(rows(resource, "events"))) == (2, 2)
@@ -342,11 +348,11 @@ def test_an_append_is_done_once_however_often_its_step_runs(
     assert len(rows(resource, "events")) == 4
 
 
-def test_it_works_in_contexts_that_a_test_builds(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_the_io_manager_works_with_built_contexts(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     manager = io_manager.create_io_manager(dg.build_init_resource_context())
-    for count in (2, 4):  # they are no attempts at one step
-        said = {"write_mode": "append", "comment": "mine"}
-        context = dg.build_output_context(asset_key=["sales", "orders"], definition_metadata=said)
+    for count in (2, 4):  # two writes, not two attempts of one step
+        metadata = {"write_mode": "append", "comment": "mine"}
+        context = dg.build_output_context(asset_key=["sales", "orders"], definition_metadata=metadata)
         manager.handle_output(context, TWO)
         assert context.get_logged_metadata()["dagster/row_count"] == dg.MetadataValue.int(count)
     assert manager.load_input(dg.build_input_context(asset_key=["sales", "orders"])).num_rows == 4
@@ -360,7 +366,7 @@ def test_it_works_in_contexts_that_a_test_builds(io_manager: DuckLakeIOManager, 
     "asset_partitions_def" not in inspect.signature(dg.build_output_context).parameters,
     reason="the first releases of Dagster 1.12 build no contexts with partitions",
 )
-def test_it_works_in_contexts_with_partitions_that_a_test_builds(io_manager: DuckLakeIOManager) -> None:
+def test_the_io_manager_works_with_built_partitioned_contexts(io_manager: DuckLakeIOManager) -> None:
     manager = io_manager.create_io_manager(dg.build_init_resource_context())
     days = dg.DailyPartitionsDefinition("2024-01-01")
     span = dg.PartitionKeyRange("2024-01-01", "2024-01-03")

@@ -1,4 +1,4 @@
-"""Maintenance as assets: what runs, what the event log and the checks say, and what a plan changes: nothing."""
+"""Maintenance as assets: order of operations, event log, checks, run config, and plans that change nothing."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -39,7 +39,7 @@ def checks_of(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvalu
     return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
 
 
-def test_the_job_does_all_operations_one_after_the_other(busy: DuckLakeResource) -> None:
+def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource) -> None:
     before = busy.lake().read("orders").num_rows
     result = run("lake_maintenance", build_maintenance_definitions(policy=NOW), busy)
     order = [event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key]
@@ -55,22 +55,22 @@ def test_the_job_does_all_operations_one_after_the_other(busy: DuckLakeResource)
     assert cleaned["ducklake/bytes_freed"] > 0
     assert cleaned["ducklake/lake_pending_bytes"] == 0
     checks = checks_of(result)
-    assert {name for name, one in checks.items() if not one.passed} == set()
+    assert {name for name, check in checks.items() if not check.passed} == set()
     assert {"no_step_failed", "small_file_ratio", "delete_share", "snapshot_count", "consistent"} <= set(checks)
 
 
-def test_a_run_says_what_it_does_differently(busy: DuckLakeResource) -> None:
+def test_run_config_sets_dry_run_and_overrides_the_policy(busy: DuckLakeResource) -> None:
     definitions = build_maintenance_definitions(operations=["merge"])
     given: dict[str, Any] = {"dry_run": True}
     snapshots = len(busy.lake().snapshots())
     result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
-    said = metadata_of(result, "lake/maintenance/merge")
-    assert (said["ducklake/dry_run"], len(busy.lake().snapshots())) == (True, snapshots)
+    metadata = metadata_of(result, "lake/maintenance/merge")
+    assert (metadata["ducklake/dry_run"], len(busy.lake().snapshots())) == (True, snapshots)
     given = {"policy": {"merge": {"min_files": 1000}}}
     result = run("lake_maintenance", definitions, busy, run_config=configured("merge", given))
     assert metadata_of(result, "lake/maintenance/merge")["ducklake/files_in"] == 0
     assert len(busy.lake().table("orders").files()) > 20
-    # A policy with other sizes of groups finds other files small.
+    # With another `min_files`, other files count as small.
     assert checks_of(result)["small_file_ratio"].passed
 
 
@@ -78,11 +78,11 @@ def configured(operation: str, config: dict[str, Any]) -> dict[str, Any]:
     return {"ops": {f"lake__maintenance__{operation}": {"config": config}}}
 
 
-def test_a_plan_is_seen_on_each_asset_and_changes_nothing(busy: DuckLakeResource) -> None:
+def test_a_plan_is_observed_on_each_asset_and_changes_nothing(busy: DuckLakeResource) -> None:
     snapshots = len(busy.lake().snapshots())
     result = run("lake_maintenance_plan", build_maintenance_definitions(policy=NOW), busy)
     observed = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
-    planned = {one.asset_key.path[-1]: one.metadata for one in observed}
+    planned = {observation.asset_key.path[-1]: observation.metadata for observation in observed}
     assert list(planned) == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
     metadata = planned["merge"]
     assert metadata["ducklake/planned"].value is True
@@ -91,7 +91,7 @@ def test_a_plan_is_seen_on_each_asset_and_changes_nothing(busy: DuckLakeResource
     assert len(busy.lake().snapshots()) == snapshots
 
 
-def test_what_is_wrong_with_a_table_is_a_check_and_the_others_are_done(busy: DuckLakeResource, tmp_path: Path) -> None:
+def test_a_broken_table_fails_its_check_and_other_tables_are_merged(busy: DuckLakeResource, tmp_path: Path) -> None:
     lake = busy.lake()
     for _ in range(6):
         lake.write(pa.table({"id": [1]}), "broken", mode="append")
@@ -109,16 +109,16 @@ def test_what_is_wrong_with_a_table_is_a_check_and_the_others_are_done(busy: Duc
     assert len(lake.table("orders").files()) < 20
 
 
-def test_a_second_run_waits_for_the_first(busy: DuckLakeResource) -> None:
-    patient = dg.RetryPolicy(max_retries=1, delay=0.1)
-    definitions = build_maintenance_definitions(operations=["merge"], retry_policy=patient)
+def test_a_concurrent_maintenance_run_is_retried(busy: DuckLakeResource) -> None:
+    retry_once = dg.RetryPolicy(max_retries=1, delay=0.1)
+    definitions = build_maintenance_definitions(operations=["merge"], retry_policy=retry_once)
     with only_runner(busy.lake().config):
         result = run("lake_maintenance", definitions, busy, raise_on_error=False)
     assert not result.success
     assert len([event for event in result.all_events if event.is_step_up_for_retry]) == 1
 
 
-def test_what_the_definitions_look_like() -> None:
+def test_the_definitions_set_schedules_pools_groups_and_freshness() -> None:
     lakes = {f"lake{n}": build_maintenance_definitions(f"lake{n}") for n in range(5)}
     definitions = dg.Definitions.merge(
         *lakes.values(),
@@ -140,7 +140,7 @@ def test_what_the_definitions_look_like() -> None:
     assert next(iter(next(iter(hot.specs)).deps)).asset_key.path[-1] == "flush"
 
 
-def test_mistakes_are_told_when_definitions_load() -> None:
+def test_invalid_arguments_are_refused_when_definitions_load() -> None:
     refused(ConfigError, lambda: build_maintenance_definitions(operations=["merg"]), "merg", "merge")
     refused(ConfigError, lambda: build_maintenance_definitions(operations=[]), "empty", "merge")
     short = {"expire": {"older_than": "1 minute"}}
@@ -164,13 +164,13 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
         asset_checks=build_health_checks(assets),
         jobs=[
             dg.define_asset_job("health", dg.AssetSelection.all_asset_checks()),
-            dg.define_asset_job("some", dg.AssetSelection.checks_for_assets(dg.AssetKey("x"))),
+            dg.define_asset_job("checks_of_x", dg.AssetSelection.checks_for_assets(dg.AssetKey("x"))),
         ],
         resources={"lake": resource},
     )
-    some = definitions.resolve_job_def("some").execute_in_process().get_asset_check_evaluations()
-    assert {evaluation.asset_key.path[0] for evaluation in some} == {"x"}
-    assert len(some) == 5
+    of_x = definitions.resolve_job_def("checks_of_x").execute_in_process().get_asset_check_evaluations()
+    assert {evaluation.asset_key.path[0] for evaluation in of_x} == {"x"}
+    assert len(of_x) == 5
     result = definitions.resolve_job_def("health").execute_in_process()
     found = {
         (evaluation.asset_key.to_user_string(), evaluation.check_name): evaluation
@@ -179,7 +179,7 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     of_lake = {name for key, name in found if key == "lake/health"}
     assert of_lake == {"snapshot_count", "snapshot_age", "pending_bytes"}
     assert len(found) == 10 + len(of_lake)
-    wrong = {key: one.severity.name for key, one in found.items() if not one.passed}
+    wrong = {key: check.severity.name for key, check in found.items() if not check.passed}
     assert wrong == {
         ("orders", "small_file_ratio"): "ERROR",
         ("orders", "delete_share"): "WARN",
@@ -191,7 +191,7 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     assert "--operation merge" in str(found["orders", "small_file_ratio"].metadata["ducklake/remedy"].value)
 
 
-def test_what_is_broken_fails_a_check(busy: DuckLakeResource) -> None:
+def test_an_inconsistent_catalog_fails_the_consistency_check(busy: DuckLakeResource) -> None:
     with busy.lake().connect_metadata(read_only=False) as con:
         con.execute("UPDATE ducklake_data_file SET record_count = record_count + 7")
     result = run("lake_maintenance", build_maintenance_definitions(operations=["cleanup"]), busy)

@@ -1,4 +1,4 @@
-"""Op outputs: each of a run has a table of its own, a re-execution finds those of its parent, old ones are dropped."""
+"""Op outputs: one table per output and run, read by re-executions, and dropped by maintenance when old."""
 
 import time
 from datetime import timedelta
@@ -30,15 +30,15 @@ def numbers(table: pa.Table) -> list[int]:
 
 
 @central
-def test_unnamed_outputs_of_ops_do_not_meet(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_unnamed_op_outputs_get_separate_tables(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     seen: list[Any] = []
 
     @dg.op
-    def one() -> pa.Table:
+    def first() -> pa.Table:
         return number(1)
 
     @dg.op
-    def two() -> pa.Table:
+    def second() -> pa.Table:
         return number(2)
 
     @dg.op
@@ -47,7 +47,7 @@ def test_unnamed_outputs_of_ops_do_not_meet(io_manager: DuckLakeIOManager, resou
 
     @dg.job(resource_defs={"io_manager": io_manager})
     def reading() -> None:
-        both(one(), two())
+        both(first(), second())
 
     @dg.graph_asset
     def sums() -> Any:
@@ -55,7 +55,7 @@ def test_unnamed_outputs_of_ops_do_not_meet(io_manager: DuckLakeIOManager, resou
         def add(a: pa.Table, b: pa.Table) -> pa.Table:
             return number(numbers(a)[0] + numbers(b)[0])
 
-        return add(one(), one.alias("again")())
+        return add(first(), first.alias("again")())
 
     assert reading.execute_in_process().success
     assert seen == [([1], [2])]
@@ -93,7 +93,7 @@ def test_runs_of_two_partitions_read_their_own_rows(io_manager: DuckLakeIOManage
     assert seen == {"1": [1], "2": [2]}
 
 
-def test_outputs_of_mapped_steps_do_not_meet(io_manager: DuckLakeIOManager) -> None:
+def test_mapped_step_outputs_get_separate_tables(io_manager: DuckLakeIOManager) -> None:
     @dg.op(out=dg.DynamicOut(pa.Table))
     def fan() -> Any:
         for value in (1, 2):
@@ -104,8 +104,8 @@ def test_outputs_of_mapped_steps_do_not_meet(io_manager: DuckLakeIOManager) -> N
         return number(numbers(given)[0] * 10)
 
     @dg.op(out=dg.Out(dg.Nothing))
-    def collect(found):  # type: ignore[no-untyped-def]  # an annotation would be that of the list
-        assert sorted(numbers(one)[0] for one in found) == [10, 20]
+    def collect(found):  # type: ignore[no-untyped-def]  # an annotation would describe the list
+        assert sorted(numbers(table)[0] for table in found) == [10, 20]
 
     @dg.job(resource_defs={"io_manager": io_manager})
     def mapped() -> None:
@@ -148,7 +148,7 @@ def make() -> pa.Table:
 
 @dg.op
 def take(context: dg.OpExecutionContext, given: pa.Table) -> None:
-    """Read the rows, and fail in the first run."""
+    """Read the rows; fail in the first run."""
     assert numbers(given) == [7]
     if context.run.parent_run_id is None:
         raise RuntimeError("not yet")
@@ -179,14 +179,14 @@ def test_a_re_execution_reads_what_its_parent_run_stored(
     assert len(lake.lake().tables()) == 1
 
 
-def aged(monkeypatch: pytest.MonkeyPatch, age: timedelta) -> None:
-    """Let this process believe that it is later."""
+def move_clock(monkeypatch: pytest.MonkeyPatch, age: timedelta) -> None:
+    """Move the clock of this process forward."""
     now = time.time() + age.total_seconds()
     monkeypatch.setattr("ducklake_orch.dagster.op_outputs.time.time", lambda: now)
 
 
 @central
-def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
+def test_maintenance_drops_only_old_op_outputs(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @dg.op
@@ -205,11 +205,11 @@ def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success
     lake = resource.lake()
     made = next(table.table for table in lake.tables() if table.schema == "dagster_outputs")
-    # Names that only look like it, and one that no step of a run has written.
-    others = [made[:-1] + ("0" if made[-1] != "0" else "1"), "mine", f"copies.{made}"]
-    for name in others:
+    # Tables with similar names, and a table of the same name in another schema.
+    kept = [made[:-1] + ("0" if made[-1] != "0" else "1"), "mine", f"copies.{made}"]
+    for name in kept:
         lake.write(number(2), name if "." in name else f"dagster_outputs.{name}", mode="error")
-    left = {"orders", *(name.removeprefix("copies.") for name in others)}
+    remaining = {"orders", *(name.removeprefix("copies.") for name in kept)}
 
     definitions = build_maintenance_definitions(operations=["expire"])
     both = dg.Definitions.merge(definitions, dg.Definitions(resources={"lake": resource}))
@@ -219,23 +219,23 @@ def test_maintenance_drops_old_outputs_of_ops_and_nothing_else(
         result = both.resolve_job_def("lake_maintenance").execute_in_process(run_config=given)
         return metadata_of(result, "lake/maintenance/expire")
 
-    aged(monkeypatch, timedelta(days=29))
+    move_clock(monkeypatch, timedelta(days=29))
     assert maintained()["ducklake/op_outputs_dropped"] == 0
-    aged(monkeypatch, timedelta(days=31))
+    move_clock(monkeypatch, timedelta(days=31))
     assert "ducklake/op_outputs_dropped" not in maintained(dry_run=True)
     assert len(lake.tables()) == 5
     assert maintained()["ducklake/op_outputs_dropped"] == 1
     assert {(table.schema, table.table) for table in lake.tables()} == {
         ("main", "orders"),
-        ("dagster_outputs", others[0]),
+        ("dagster_outputs", kept[0]),
         ("dagster_outputs", "mine"),
         ("copies", made),
     }
-    assert {table.table for table in lake.tables()} == left
+    assert {table.table for table in lake.tables()} == remaining
     assert drop_op_outputs(lake) == []
 
 
-def test_outputs_that_a_run_may_still_read_are_not_dropped(resource: DuckLakeResource) -> None:
+def test_op_outputs_younger_than_a_day_cannot_be_dropped(resource: DuckLakeResource) -> None:
     with pytest.raises(MaintenanceFloorError, match="at least 1 day"):
         drop_op_outputs(resource.lake(), timedelta(hours=1))
     with pytest.raises(MaintenanceFloorError, match="at least 1 day"):

@@ -1,4 +1,4 @@
-"""Partitioned assets: each run replaces exactly the rows of its partitions, in one snapshot, whatever their shape."""
+"""Partitioned assets: each run replaces exactly the rows of its partitions, in one snapshot."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -39,11 +39,11 @@ def test_static_partitions_replace_only_their_rows(io_manager: DuckLakeIOManager
     assert table_rows(resource, "sales") == [("eu", 3), ("it's", 2)]
     lake = resource.lake()
     assert [column.partition for column in lake.table("sales").schema()] == ["identity", None]
-    assert len(lake.snapshots()) == 4  # the lake's own, and one for each run
+    assert len(lake.snapshots()) == 4  # one from the creation of the lake, and one per run
 
 
 @central
-def test_replace_where_on_partitions_replaces_the_rows_of_both(
+def test_replace_where_replaces_only_matching_rows_of_the_partition(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     frames = [[("eu", 1), ("us", 1)], [("eu", 2)], [("us", 3)]]
@@ -54,7 +54,9 @@ def test_replace_where_on_partitions_replaces_the_rows_of_both(
         if found[0] != ("eu", 1):
             context.add_output_metadata({"where": "region = 'eu' OR region = 'fr' -- of Europe"})
         day = [date.fromisoformat(context.partition_key)] * len(found)
-        return pa.table({"day": day, "region": [one for one, _ in found], "version": [one for _, one in found]})
+        return pa.table(
+            {"day": day, "region": [region for region, _ in found], "version": [version for _, version in found]}
+        )
 
     def run() -> dg.ExecuteInProcessResult:
         resources = {"io_manager": io_manager}
@@ -68,7 +70,7 @@ def test_replace_where_on_partitions_replaces_the_rows_of_both(
     assert table_rows(resource, "sales") == [(day, "eu", 2), (day, "us", 1)]
 
 
-def test_where_without_its_mode_is_refused(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_where_without_mode_replace_where_is_refused(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day", "where": "value = 1"})
     def sales(context: dg.AssetExecutionContext) -> pa.Table:
         return days_of(context, 1)
@@ -79,7 +81,7 @@ def test_where_without_its_mode_is_refused(io_manager: DuckLakeIOManager, resour
     assert not resource.lake().exists("sales")
 
 
-def test_dynamic_partitions(
+def test_dynamic_partitions_replace_only_their_rows(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(partitions_def=dg.DynamicPartitionsDefinition(name="customers"), metadata={"partition_expr": "customer"})
@@ -94,7 +96,7 @@ def test_dynamic_partitions(
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
 @central
-def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
+def test_a_partition_range_commits_one_snapshot_with_counts_per_partition(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     versions = iter([1, 2])
@@ -112,13 +114,13 @@ def test_a_range_in_one_run_is_one_snapshot_with_a_count_for_each_partition(
     result = materialize_range([daily], "2024-01-02", "2024-01-03", resources={"io_manager": io_manager})
     assert [value for _, value in table_rows(resource, "daily")] == [1, 2, 2, 1, 1]
     for key in ("2024-01-02", "2024-01-03"):
-        said = metadata_of(result, "daily", key)
-        assert said["dagster/partition_row_count"] == 1
-        assert said["ducklake/snapshot_id"] == before + 1
+        metadata = metadata_of(result, "daily", key)
+        assert metadata["dagster/partition_row_count"] == 1
+        assert metadata["ducklake/snapshot_id"] == before + 1
 
 
 @central
-def test_rows_of_other_partitions_abort(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_rows_of_other_partitions_abort_the_write(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
     def daily() -> pa.Table:
         return pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2)]})
@@ -146,7 +148,7 @@ def test_an_empty_frame_clears_its_partition(io_manager: DuckLakeIOManager, reso
 
 
 @central
-def test_hours_of_a_day_with_a_clock_change_keep_apart(
+def test_hourly_partitions_stay_apart_across_a_clock_change(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     hourly = dg.HourlyPartitionsDefinition("2024-11-03-00:00", timezone="America/New_York")
@@ -157,20 +159,20 @@ def test_hours_of_a_day_with_a_clock_change_keep_apart(
         return pa.table({"at": pa.array([start + timedelta(minutes=30)], pa.timestamp("us", "UTC"))})
 
     keys = hourly.get_partition_keys(current_time=datetime(2024, 11, 3, 8, tzinfo=UTC))
-    assert len(keys) == 4  # midnight, one o'clock twice, and two o'clock until then not over
+    assert len(keys) == 4  # midnight, one o'clock twice, and two o'clock
     for key in [*keys, keys[1]]:
         assert dg.materialize([events], resources={"io_manager": io_manager}, partition_key=key).success
     assert len(table_rows(resource, "events")) == 4
 
 
-BERLIN = "Europe/Berlin"  # whose clock is put forward on 2024-03-31, and back on 2024-10-27
+BERLIN = "Europe/Berlin"  # clocks go forward on 2024-03-31 and back on 2024-10-27
 MONTHS = dg.MonthlyPartitionsDefinition("2024-01-01", timezone=BERLIN)
 TWICE = dg.TimeWindowPartitionsDefinition(
     start="2024-01-31", cron_schedule="0 0 15,31 * *", fmt="%Y-%m-%d", timezone=BERLIN
 )
 MONDAYS = dg.WeeklyPartitionsDefinition("2024-01-01", timezone=BERLIN, day_offset=1)
-# Of each definition: a key, which is the first day, and the day after its last one.
-STRETCHES = [
+# Kind of column, definition, partition key (the first day), and the day after the last.
+WINDOWS = [
     ("instant", dg.WeeklyPartitionsDefinition("2024-01-07", timezone=BERLIN), "2024-03-31", "2024-04-07"),
     ("timestamp", MONDAYS, "2024-10-21", "2024-10-28"),
     ("date", MONTHS, "2024-03-01", "2024-04-01"),
@@ -180,8 +182,8 @@ STRETCHES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "definition", "key", "after"), STRETCHES)
-def test_weeks_months_and_stretches_of_ones_own_replace_their_rows_only(
+@pytest.mark.parametrize(("kind", "definition", "key", "after"), WINDOWS)
+def test_weekly_monthly_and_custom_windows_replace_only_their_rows(
     kind: str,
     definition: dg.TimeWindowPartitionsDefinition,
     key: str,
@@ -197,9 +199,9 @@ def test_weeks_months_and_stretches_of_ones_own_replace_their_rows_only(
     def table(*names: str) -> pa.Table:
         found = [moments[name] for name in names]
         columns = {
-            "date": [one.date() for one in found],
-            "timestamp": [one.replace(tzinfo=None) for one in found],
-            "instant": [one.astimezone(UTC) for one in found],
+            "date": [moment.date() for moment in found],
+            "timestamp": [moment.replace(tzinfo=None) for moment in found],
+            "instant": [moment.astimezone(UTC) for moment in found],
         }
         return pa.table({"at": columns[kind], "name": names})
 
@@ -213,18 +215,18 @@ def test_weeks_months_and_stretches_of_ones_own_replace_their_rows_only(
     keys = definition.get_partition_keys(end)
     neighbours = keys[keys.index(key) - 1], definition.get_next_partition_key(key)
     rows = [table("first"), table("before"), table("after"), table("first", "last")]
-    for one in (key, *neighbours, key):
-        assert one is not None
-        assert run(one).success
+    for partition_key in (key, *neighbours, key):
+        assert partition_key is not None
+        assert run(partition_key).success
     lake = resource.lake()
     assert sorted(row["name"] for row in lake.read("t").to_pylist()) == ["after", "before", "first", "last"]
-    for stranger in ("before", "after"):
-        rows.append(table(stranger))
+    for outside in ("before", "after"):
+        rows.append(table(outside))
         assert 'outside="drop"' in failure_of(run(key)).user_failure_data.description
     assert len(lake.snapshots()) == 5
 
 
-def test_a_month_of_days_is_one_file(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_a_monthly_partition_is_written_to_one_file(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     months = dg.MonthlyPartitionsDefinition("2024-01-01")
 
     @dg.asset(partitions_def=months, metadata={"partition_expr": "day"})
@@ -242,7 +244,9 @@ def test_a_month_of_days_is_one_file(io_manager: DuckLakeIOManager, resource: Du
 
 
 @central
-def test_several_dimensions_and_a_reader_of_one(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_multi_dimensional_partitions_are_read_by_one_dimension(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
     both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu", "us"]), "day": DAILY})
     seen: list[Any] = []
 
@@ -266,9 +270,7 @@ def test_several_dimensions_and_a_reader_of_one(io_manager: DuckLakeIOManager, r
     assert seen == [[("eu", date(2024, 1, 2)), ("us", date(2024, 1, 2))]]
 
 
-def test_an_asset_reads_its_own_partition_of_the_day_before(
-    io_manager: DuckLakeIOManager, resource: DuckLakeResource
-) -> None:
+def test_an_asset_reads_its_own_previous_partition(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
 
     @dg.asset(
@@ -284,7 +286,7 @@ def test_an_asset_reads_its_own_partition_of_the_day_before(
     assert [value for _, value in table_rows(resource, "running")] == [1, 2, 3]
 
 
-def test_an_asset_without_partitions_reads_them_all(io_manager: DuckLakeIOManager) -> None:
+def test_an_unpartitioned_asset_reads_all_partitions(io_manager: DuckLakeIOManager) -> None:
     seen: list[int] = []
 
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
@@ -305,7 +307,7 @@ def test_an_asset_without_partitions_reads_them_all(io_manager: DuckLakeIOManage
     ("metadata", "words"),
     [({}, '"partition_expr": "<column>"'), ({"partition_expr": "dya"}, "day"), ({"partition_expr": "x"}, "DOUBLE")],
 )
-def test_what_does_not_say_where_its_keys_are_is_shown_how(
+def test_a_missing_or_invalid_partition_expr_is_explained(
     metadata: dict[str, Any], words: str, io_manager: DuckLakeIOManager
 ) -> None:
     @dg.asset(partitions_def=DAILY, metadata=metadata, retry_policy=dg.RetryPolicy(max_retries=2))

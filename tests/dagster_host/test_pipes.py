@@ -1,4 +1,4 @@
-"""Spark jobs elsewhere: `spark-submit` of the entry module under Dagster's Pipes tells what the IO manager would."""
+"""Pipes: a job run by `spark-submit` reports the metadata that the IO manager would."""
 
 import os
 import sys
@@ -22,12 +22,12 @@ from tests.support.lakes import Servers
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SUBMIT = str(Path(pyspark.__file__).parent / "bin" / "spark-submit")
-# Dagster warns of what its own client does.
+# Dagster's own Pipes client raises warnings.
 pytestmark = pytest.mark.filterwarnings("default")
 DAYS = dg.DailyPartitionsDefinition("2026-01-01")
 
 
-def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, servers: Servers) -> None:
+def test_a_submitted_write_reports_the_io_managers_metadata(tmp_path: Path, servers: Servers) -> None:
     cluster = servers.get(SparkCluster)
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute("SELECT 1").raise_for_error()
@@ -36,8 +36,8 @@ def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, se
     def orders(context: dg.AssetExecutionContext, pipes: dg.PipesSubprocessClient) -> Any:
         day = context.partition_key
         query = f"SELECT id, DATE '{day}' AS day FROM range(1000)"
-        how = ["--mode", "replace_where", "--where", f"day = '{day}'", "--sql", query, "--partition-by", "day"]
-        command = [SUBMIT, "--master", cluster.url, ducklake_orch.spark.submit.__file__, "sales.orders", *how]
+        options = ["--mode", "replace_where", "--where", f"day = '{day}'", "--sql", query, "--partition-by", "day"]
+        command = [SUBMIT, "--master", cluster.url, ducklake_orch.spark.submit.__file__, "sales.orders", *options]
         env = {
             "PYTHONPATH": str(REPOSITORY),
             "PYSPARK_PYTHON": sys.executable,
@@ -50,11 +50,11 @@ def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, se
 
     client = dg.PipesSubprocessClient()
     result = dg.materialize([orders], partition_key="2026-01-02", resources={"pipes": client})
-    told = metadata_of(result, "sales/orders", "2026-01-02")
-    assert told["dagster/table_name"] == "lake.sales.orders"
-    assert told["ducklake/rows_written"] == 1000
-    assert told["ducklake/snapshot_id"] == lake.snapshots()[0].snapshot_id
-    assert [column.name for column in told["dagster/column_schema"].columns] == ["id", "day"]
+    metadata = metadata_of(result, "sales/orders", "2026-01-02")
+    assert metadata["dagster/table_name"] == "lake.sales.orders"
+    assert metadata["ducklake/rows_written"] == 1000
+    assert metadata["ducklake/snapshot_id"] == lake.snapshots()[0].snapshot_id
+    assert [column.name for column in metadata["dagster/column_schema"].columns] == ["id", "day"]
     assert lake.table("sales.orders").count() == 1000
     about = lake.snapshots()[0].extra["dagster"]
     assert (about["run_id"], about["asset"], about["partitions"]) == (result.run_id, "sales/orders", ["2026-01-02"])
@@ -63,7 +63,7 @@ def test_a_submitted_write_is_told_like_one_of_the_io_manager(tmp_path: Path, se
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
-    """Return the lake of the environment."""
+    """A lake that environment variables point to."""
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute("SELECT 1").raise_for_error()
     monkeypatch.setenv("DUCKLAKE_CATALOG", f"sqlite:///{tmp_path}/lake.sqlite")
@@ -72,10 +72,13 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
 
 
 def append(context: Any, table: str, query: str, *, extras: bool = True) -> None:
-    """Append by the command line, as a process that Pipes have started would; here it is this one."""
-    said = pipes_extras(context) if extras else None
-    ends = (dg.PipesTempFileContextInjector(), dg.PipesTempFileMessageReader())
-    with pytest.MonkeyPatch.context() as patch, dg.open_pipes_session(context, *ends, extras=said) as session:
+    """Append by the command line, in this process, as a process that Pipes started would."""
+    session_extras = pipes_extras(context) if extras else None
+    pipes = (dg.PipesTempFileContextInjector(), dg.PipesTempFileMessageReader())
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        dg.open_pipes_session(context, *pipes, extras=session_extras) as session,
+    ):
         patch.setattr(PipesContext, "_instance", None)
         for name, value in session.get_bootstrap_env_vars().items():
             patch.setenv(name, value)
@@ -85,7 +88,7 @@ def append(context: Any, table: str, query: str, *, extras: bool = True) -> None
 
 @dg.op
 def add(context: dg.OpExecutionContext) -> None:
-    """Append, and in the first run fail after it."""
+    """Append; in the first run, fail after it."""
     append(context, "orders", "SELECT 1 AS id")
     if context.run.parent_run_id is None:
         raise RuntimeError("the answer is lost")
@@ -97,7 +100,7 @@ def adding() -> None:
 
 
 @pytest.mark.parametrize("extras", [True, False])
-def test_two_appends_of_a_step_are_two(
+def test_distinct_appends_of_a_retried_step_are_each_written_once(
     extras: bool, lake: DuckLake, spark: SparkSession, instance: dg.DagsterInstance
 ) -> None:
     attempts: list[int] = []
@@ -118,7 +121,7 @@ def test_two_appends_of_a_step_are_two(
     assert lake.table("others").count() == 1
 
 
-def test_the_same_append_of_two_ops_is_two(lake: DuckLake, spark: SparkSession) -> None:
+def test_identical_appends_of_two_ops_are_both_written(lake: DuckLake, spark: SparkSession) -> None:
     @dg.op
     def first(context: dg.OpExecutionContext) -> int:
         append(context, "orders", "SELECT 1 AS id")
@@ -136,7 +139,7 @@ def test_the_same_append_of_two_ops_is_two(lake: DuckLake, spark: SparkSession) 
     assert lake.table("orders").count() == 2
 
 
-def test_an_append_whose_answer_was_lost_is_done_once_in_the_run_that_goes_on(
+def test_a_re_execution_replays_an_append_whose_answer_was_lost(
     lake: DuckLake, spark: SparkSession, instance: dg.DagsterInstance
 ) -> None:
     run_config: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
@@ -152,5 +155,5 @@ def test_an_append_whose_answer_was_lost_is_done_once_in_the_run_that_goes_on(
     assert lake.snapshots()[0].extra["dagster"]["run_id"] == first.run_id
 
 
-def test_an_asset_that_a_test_calls_by_itself_has_no_extras() -> None:
+def test_pipes_extras_are_empty_in_a_built_context() -> None:
     assert pipes_extras(dg.build_asset_context()) == {}

@@ -1,4 +1,4 @@
-"""A lake as a Dagster resource: what it takes, where its values come from, and who sees its secrets."""
+"""A lake as a Dagster resource: its fields, the sources of their values, and hidden secrets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -22,15 +22,15 @@ CANARY = "canary-7f3a' \"\\;x"
 
 
 def resolved(resource: Any, run_config: dict[str, Any] | None = None) -> LakeConfig:
-    """Return the configuration that an asset gets."""
+    """Return the lake configuration that an asset receives."""
     seen: list[LakeConfig] = []
 
     @dg.asset
-    def look(lake: dg.ResourceParam[Any]) -> None:
+    def capture(lake: dg.ResourceParam[Any]) -> None:
         seen.append(lake.lake().config)
 
     config = {"resources": {"lake": {"config": run_config}}} if run_config else None
-    assert dg.materialize([look], resources={"lake": resource}, run_config=config).success
+    assert dg.materialize([capture], resources={"lake": resource}, run_config=config).success
     return seen[0]
 
 
@@ -38,15 +38,15 @@ MODELS = [*CATALOGS.types.values(), *STORAGES.types.values(), RetryPolicy, PoolP
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.__name__)
-def test_every_part_has_the_fields_of_the_core(model: type[Model]) -> None:
+def test_every_config_class_mirrors_the_fields_of_the_core(model: type[Model]) -> None:
     mirror = getattr(hosted, model.__name__)
     assert set(mirror.model_fields) == set(model.model_fields)
     required = {name for name, field in model.model_fields.items() if field.is_required()}
     assert {name for name, field in mirror.model_fields.items() if field.is_required()} == required
 
 
-def test_the_resource_has_the_fields_of_a_lake() -> None:
-    hooks = {"on_connect", "on_attach"}  # functions, which no configuration holds
+def test_the_resource_mirrors_the_fields_of_lake_config() -> None:
+    hooks = {"on_connect", "on_attach"}  # functions cannot be part of a Dagster configuration
     assert set(DuckLakeResource.model_fields) - {"spark"} == set(LakeConfig.model_fields) - hooks
 
 
@@ -63,7 +63,7 @@ def test_the_resource_has_the_fields_of_a_lake() -> None:
     ],
     ids=["url", "run config", "typed", "url member", "model", "core model", "variable"],
 )
-def test_a_catalog_is_given_in_many_ways(
+def test_a_catalog_is_a_url_mapping_model_or_variable(
     given: Callable[[Path], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_URL", f"sqlite:///{tmp_path / 'c.sqlite'}")
@@ -74,7 +74,7 @@ def test_a_catalog_is_given_in_many_ways(
     assert config.data_path == f"{tmp_path}/files/"
 
 
-def test_variables_are_looked_up_at_run_time_wherever_they_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_variables_in_any_field_resolve_at_run_time(monkeypatch: pytest.MonkeyPatch) -> None:
     resource = DuckLakeResource(
         name=dg.EnvVar("NAME"),
         catalog=hosted.PostgresCatalog(
@@ -99,7 +99,7 @@ def test_variables_are_looked_up_at_run_time_wherever_they_stand(monkeypatch: py
 
 
 @pytest.mark.parametrize("as_model", [True, False], ids=["model", "fields"])
-def test_a_policy_of_maintenance_is_part_of_a_lake(as_model: bool, tmp_path: Path) -> None:
+def test_a_maintenance_policy_is_part_of_the_lake_config(as_model: bool, tmp_path: Path) -> None:
     fields: dict[str, Any] = {
         "expire": {"older_than": "30 days", "keep": ["release *"]},
         "merge": {"tiers": ["1 MiB", "64 MiB"]},
@@ -111,7 +111,7 @@ def test_a_policy_of_maintenance_is_part_of_a_lake(as_model: bool, tmp_path: Pat
     assert resolved(lake).maintenance == policy
 
 
-def test_run_config_replaces_what_was_written(tmp_path: Path) -> None:
+def test_run_config_configures_the_resource_at_launch(tmp_path: Path) -> None:
     resource = DuckLakeResource.configure_at_launch()
     config = resolved(
         resource,
@@ -126,7 +126,7 @@ def test_run_config_replaces_what_was_written(tmp_path: Path) -> None:
     assert config.lock_timeout.total_seconds() == 5
 
 
-def test_what_is_left_out_is_as_in_the_core(tmp_path: Path) -> None:
+def test_omitted_fields_have_the_defaults_of_the_core(tmp_path: Path) -> None:
     path = tmp_path / "c.sqlite"
     config = DuckLakeResource(name="lake", catalog={"sqlite": {"path": str(path)}}, storage=f"{tmp_path}/files").lake()
     assert config.config == DuckLake.from_url("lake", catalog=f"sqlite:///{path}", storage=f"{tmp_path}/files").config
@@ -138,12 +138,14 @@ def test_wrong_values_are_refused_when_the_lake_is_opened(tmp_path: Path) -> Non
     refused(ConfigError, lambda: DuckLakeResource(name="x", catalog={"path": "p"}, storage="f"), "Name its kind")
 
 
-def test_a_form_that_hides_a_secret_does_not_become_the_password() -> None:
+def test_a_masked_password_is_refused() -> None:
     catalog = hosted.PostgresCatalog(host="h", user="u", password="********")
     refused(ConfigError, DuckLakeResource(name="x", catalog=catalog, storage="f").lake, "password", "EnvVar")
 
 
-def test_secrets_are_in_no_text(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_appear_in_no_repr_event_or_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("PASSWORD", CANARY)
     catalog = hosted.PostgresCatalog(
         host="127.0.0.1",
@@ -174,7 +176,7 @@ def test_secrets_are_in_no_text(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     assert not any("canary" in text for text in shown)
 
 
-def test_it_runs_sql_and_hands_out_connections(tmp_path: Path) -> None:
+def test_the_resource_runs_sql_and_opens_connections(tmp_path: Path) -> None:
     catalog = f"sqlite:///{tmp_path / 'c.sqlite'}"
     lake = DuckLakeResource(name="lake", catalog=catalog, storage=f"{tmp_path}/files", create_if_missing=True)
     lake.execute(["CREATE TABLE t (n INT)", "INSERT INTO t VALUES (1), (2)"])
@@ -186,7 +188,7 @@ def test_it_runs_sql_and_hands_out_connections(tmp_path: Path) -> None:
         lake.execute("SELECT * FROM t WHERE nonsense")
 
 
-def test_a_file_is_read_at_run_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_config_file_is_read_at_run_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "ducklake.toml"
     resource = DuckLakeFileResource(path=str(file), lake="two")
     lakes = "".join(
@@ -200,7 +202,7 @@ def test_a_file_is_read_at_run_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert catalog.path == tmp_path / "d-two.sqlite"
 
 
-def test_spark_comes_from_whatever_has_a_session(tmp_path: Path) -> None:
+def test_any_resource_with_a_spark_session_supplies_spark(tmp_path: Path) -> None:
     class HasSession(dg.ConfigurableResource):  # type: ignore[type-arg]
         name: str = "mine"
 
@@ -211,11 +213,11 @@ def test_spark_comes_from_whatever_has_a_session(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     @dg.asset
-    def look(lake: DuckLakeResource) -> None:
+    def capture(lake: DuckLakeResource) -> None:
         seen.append(lake.spark_session)
 
     lake = DuckLakeResource(name="lake", catalog="sqlite:///c.sqlite", storage="f", spark=HasSession())
-    assert dg.materialize([look], resources={"lake": lake}).success
+    assert dg.materialize([capture], resources={"lake": lake}).success
     assert seen == ["the session"]
     lake = DuckLakeResource(name="lake", catalog="sqlite:///c.sqlite", storage="f", spark="local")
     refused(ConfigError, lambda: lake.spark_session, "spark_session", "SparkConfig")

@@ -1,4 +1,4 @@
-"""The sensor sees what others than Dagster change in a lake, and nothing else."""
+"""The snapshot sensor observes changes made outside Dagster, and no others."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -16,7 +16,7 @@ DAILY = dg.DailyPartitionsDefinition("2024-01-01", end_date="2024-02-01", timezo
 
 
 class Watch:
-    """A sensor between its ticks."""
+    """A sensor and its cursor between ticks."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Watch:
         self.cursor: str | None = None
 
     def tick(self) -> Any:
-        """Return what the sensor's daemon gets."""
+        """Evaluate a tick and return its result, as the daemon does."""
         resources = {"lake": self.resource}
         with dg.build_sensor_context(
             self.instance, self.cursor, resources=resources, definitions=self.definitions
@@ -60,7 +60,7 @@ def watch(assets: Any, resource: DuckLakeResource, instance: dg.DagsterInstance,
     return watching
 
 
-def test_it_observes_tables_that_others_changed(
+def test_tables_changed_outside_dagster_are_observed(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset
@@ -96,8 +96,8 @@ def test_it_observes_tables_that_others_changed(
 
 
 @pytest.mark.parametrize("kind", ["date", "timestamp", "instant", "text"])
-def test_it_tells_which_partitions_changed(kind: str, resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
-    first = datetime(2024, 1, 5, 23, 30)  # in Berlin it is the sixth already, where a moment is meant
+def test_changed_partitions_are_observed(kind: str, resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    first = datetime(2024, 1, 5, 23, 30)  # as an instant, it is already the sixth in Berlin
     moments = [first, first + timedelta(days=3), datetime(2030, 1, 1), None]
     columns = {
         "date": pa.array([moment and moment.date() for moment in moments], pa.date32()),
@@ -111,8 +111,8 @@ def test_it_tells_which_partitions_changed(kind: str, resource: DuckLakeResource
     assert watching.observed() == [("t", day) for day in days]
 
 
-@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # of Dagster itself
-def test_it_asks_for_runs_of_a_job(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+@pytest.mark.filterwarnings("ignore:Non-compliant tag keys:DeprecationWarning")  # raised in Dagster itself
+def test_changed_partitions_request_runs_of_the_job(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     regions = dg.StaticPartitionsDefinition(["eu", "us"])
     both = dg.MultiPartitionsDefinition({"region": regions, "day": DAILY})
     spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
@@ -130,7 +130,7 @@ def test_it_asks_for_runs_of_a_job(resource: DuckLakeResource, instance: dg.Dags
     assert len({request.run_key for request in found.run_requests}) == 2
 
 
-def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_dynamic_partitions_are_observed(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     customers = dg.DynamicPartitionsDefinition(name="customers")
     instance.add_dynamic_partitions("customers", ["7"])
     spec = dg.AssetSpec("t", partitions_def=customers, metadata={"partition_expr": "id"})
@@ -139,7 +139,7 @@ def test_partitions_can_be_dynamic(resource: DuckLakeResource, instance: dg.Dags
     assert watching.observed() == [("t", "7")]
 
 
-def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
+def test_changes_of_a_future_partition_are_observed_once_it_exists(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     day = datetime.now(UTC).date()
@@ -159,11 +159,11 @@ def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
     lake.write(pa.table({"id": [8]}), "c", mode="append")
     lake.write(pa.table({"id": ["never"]}), "s", mode="append")
     assert watching.observed() == [("t", str(day - timedelta(days=1)))]
-    assert str(day - timedelta(days=9)) not in str(watching.cursor)  # which no partition will ever have
+    assert str(day - timedelta(days=9)) not in str(watching.cursor)  # no partition will ever contain this day
     assert "never" not in str(watching.cursor)
     assert watching.skipped()
 
-    # The day after: the definition has the day of then.
+    # The next day: the definition now includes that day.
     tomorrow = dg.DailyPartitionsDefinition(str(day - timedelta(days=3)), end_offset=1)
     specs[0] = dg.AssetSpec("t", partitions_def=tomorrow, metadata=metadata)
     watching.sensor = ducklake_snapshot_sensor(specs)
@@ -178,7 +178,7 @@ def test_changes_of_a_partition_that_is_not_there_yet_are_told_when_it_is(
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
 
 
-def test_as_many_keys_wait_as_a_cursor_holds(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_the_cursor_limits_the_number_of_waiting_keys(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
     spec = dg.AssetSpec("t", partitions_def=dg.DynamicPartitionsDefinition(name="c"), metadata={"partition_expr": "id"})
     watching = watch([spec], resource, instance)
     resource.lake().write(pa.table({"id": list(range(1000))}), "t", mode="append")
@@ -186,7 +186,7 @@ def test_as_many_keys_wait_as_a_cursor_holds(resource: DuckLakeResource, instanc
     assert len(str(watching.cursor)) < 5000
 
 
-def test_writes_of_dagster_between_those_of_others_are_not_told(
+def test_dagster_writes_between_external_ones_are_not_observed(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(partitions_def=DAILY, metadata={"partition_expr": "day"})
@@ -201,11 +201,13 @@ def test_writes_of_dagster_between_those_of_others_are_not_told(
     assert watching.observed() == [("t", "2024-01-01"), ("t", "2024-01-03")]
 
 
-def test_rows_that_are_of_no_partition_stop_nothing(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_rows_without_a_partition_do_not_block_the_sensor(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
     both = dg.MultiPartitionsDefinition({"region": dg.StaticPartitionsDefinition(["eu"]), "day": DAILY})
     spec = dg.AssetSpec("t", partitions_def=both, metadata={"partition_expr": {"region": "region", "day": "day"}})
-    says_nothing = dg.AssetSpec("u", partitions_def=DAILY)
-    watching = watch([says_nothing, spec], resource, instance)
+    without_partition_expr = dg.AssetSpec("u", partitions_def=DAILY)
+    watching = watch([without_partition_expr, spec], resource, instance)
     days = pa.array([date(2024, 1, 2)] * 2 + [date(9999, 12, 31)], pa.date32())
     rows = pa.table({"region": ["eu", "a|b", "eu"], "day": days})
     resource.lake().write(rows, "t", mode="append")
@@ -214,7 +216,9 @@ def test_rows_that_are_of_no_partition_stop_nothing(resource: DuckLakeResource, 
     assert "no snapshot after" in watching.skipped()
 
 
-def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+def test_the_sensor_survives_expired_history_and_a_recreated_lake(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
     spec = dg.AssetSpec("t", partitions_def=DAILY, metadata={"partition_expr": "day"})
     watching = watch([spec], resource, instance)
     lake = resource.lake()
@@ -222,7 +226,7 @@ def test_a_lake_made_anew_and_history_that_expired(resource: DuckLakeResource, i
         lake.write(pa.table({"day": pa.array([date(2024, 1, 1 + n)])}), "t", mode="append")
     now = {"expire": {"older_than": 0, "retain_last": 1}, "force": True}
     lake.maintain(now, operations=["expire"]).raise_for_error()
-    assert watching.observed() == [("t", None)]  # which of its partitions, nobody knows any more
+    assert watching.observed() == [("t", None)]  # expired history no longer tells which partitions changed
     watching.cursor = "1000"
     assert "starts at snapshot" in watching.skipped()
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)

@@ -1,4 +1,4 @@
-"""`dagster dev` in a folder of its own, and its GraphQL."""
+"""`dagster dev` in a temporary folder, and a client of its GraphQL API."""
 
 import json
 import os
@@ -37,14 +37,14 @@ class Webserver:
     """A running Dagster, with the code location of the project.
 
     Args:
-        port: Where it listens.
+        port: The port of its API.
     """
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}"
 
     def ask(self, query: str, **variables: Any) -> Any:
-        """Ask, and return the only field of the answer."""
+        """Send a query and return the only field of its answer."""
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(f"{self.url}/graphql", body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=120) as answer:
@@ -52,16 +52,16 @@ class Webserver:
         assert not found.get("errors"), found
         return next(iter(found["data"].values()))
 
-    def is_there(self) -> bool:
-        """Whether it answers, and has loaded the code."""
+    def is_loaded(self) -> bool:
+        """Return whether it answers and has loaded the code location."""
         try:
             found = self.ask("{ workspaceOrError { ... on Workspace { locationEntries { loadStatus } } } }")
         except OSError:
             return False
-        return [one["loadStatus"] for one in found["locationEntries"]] == ["LOADED"]
+        return [entry["loadStatus"] for entry in found["locationEntries"]] == ["LOADED"]
 
     def launch(self, job: str, partition: str | None = None) -> str:
-        """Run a job, to its end; return the id of the run."""
+        """Run a job to its end and return the id of the run."""
         tags = [] if partition is None else [{"key": "dagster/partition", "value": partition}]
         selector = _LOCATION | {"jobName": job}
         run_config = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
@@ -78,7 +78,7 @@ class Webserver:
         return status if status in _ENDED else None
 
     def backfill(self, asset: list[str], partitions: list[str]) -> None:
-        """Run partitions of an asset, to the end."""
+        """Run partitions of an asset to the end."""
         params = {"assetSelection": [{"path": asset}], "partitionNames": partitions}
         found = self.ask(_BACKFILL, params=params)
         assert found["__typename"] == "LaunchBackfillSuccess", found
@@ -90,17 +90,17 @@ class Webserver:
         assert waiting(status, "the backfill", 600) == "COMPLETED_SUCCESS"
 
     def start_schedule(self, name: str) -> str:
-        """Start a schedule; return its state."""
+        """Start a schedule and return its state."""
         found = self.ask(_START, which=_LOCATION | {"scheduleName": name})
         return str(found["scheduleState"]["status"])
 
     def tick(self, name: str, at: float) -> dict[str, Any]:
-        """Let a schedule say what it would do at a time."""
+        """Return the result of a dry run of a schedule at a given time."""
         found: dict[str, Any] = self.ask(_TICK, which=_LOCATION | {"scheduleName": name}, at=at)["evaluationResult"]
         return found
 
     def materializations(self, *asset: str) -> list[dict[str, Any]]:
-        """Return what the event log says about an asset, newest first."""
+        """Return the materializations of an asset in the event log, newest first."""
         found: list[dict[str, Any]] = self.ask(_ASSET, key={"path": list(asset)})["assetMaterializations"]
         return found
 
@@ -118,11 +118,11 @@ def dagster_dev(root: Path, home: Path, variables: Mapping[str, str]) -> Iterato
         )
     try:
         running = Webserver(port)
-        waiting(running.is_there, "Dagster", 240)
-        running.ask("mutation { setNuxSeen }")  # else a form lies over the first page that is opened
+        waiting(running.is_loaded, "Dagster", 240)
+        running.ask("mutation { setNuxSeen }")  # otherwise a form covers the first page
         yield running
     finally:
-        # It ends its children itself; those that do not listen are of its session.
+        # Dagster ends its children itself; children that ignore the signal are in its session.
         process.send_signal(signal.SIGINT)
         try:
             process.wait(60)

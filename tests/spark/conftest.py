@@ -1,4 +1,4 @@
-"""One Spark session for all tests of this folder: two tasks at a time, three attempts, a driver without rows, a log."""
+"""One Spark session per process: two concurrent tasks, three attempts, 1 MB of driver results, an event log."""
 
 from pathlib import Path
 

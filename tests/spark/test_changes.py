@@ -1,4 +1,4 @@
-"""The change feed of Spark is that of DuckDB in process: lazy, and read by the tasks."""
+"""The change feed as a DataFrame: equal to the in-process feed, lazy, and read by tasks."""
 
 from pathlib import Path
 
@@ -15,15 +15,17 @@ def lake(tmp_path: Path) -> DuckLake:
     return DuckLake.local(tmp_path / "lake", data_inlining_row_limit=5)
 
 
-def same(lake: DuckLake, spark: SparkSession, *ends: int | None, columns: list[str] | None = None) -> DataFrame:
+def checked_changes(
+    lake: DuckLake, spark: SparkSession, *ends: int | None, columns: list[str] | None = None
+) -> DataFrame:
     frame = lake.changes("t", *ends, spark=spark, columns=columns)
-    ours = lake.changes("t", *ends, columns=columns)
-    assert frame.columns == ours.schema.names
-    assert rows(frame.toArrow()) == rows(ours)
+    in_process = lake.changes("t", *ends, columns=columns)
+    assert frame.columns == in_process.schema.names
+    assert rows(frame.toArrow()) == rows(in_process)
     return frame
 
 
-def test_all_kinds_of_changes_are_those_of_the_feed_in_process(lake: DuckLake, spark: SparkSession) -> None:
+def test_spark_returns_the_changes_of_the_in_process_feed(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, 'CREATE TABLE t (k INTEGER, "v w" VARCHAR, m MAP(VARCHAR, DOUBLE), u UUID)')
     values = "range, 'v' || range, MAP {'a': range::DOUBLE, 'b': 'NaN'}, uuid()"
     execute(lake, f"INSERT INTO t SELECT {values} FROM range(300)")
@@ -32,23 +34,23 @@ def test_all_kinds_of_changes_are_those_of_the_feed_in_process(lake: DuckLake, s
     execute(lake, "DELETE FROM t WHERE k = 3", "CALL ducklake_flush_inlined_data('lake')")
     execute(lake, "CALL ducklake_rewrite_data_files('lake', delete_threshold => 0)")
     execute(lake, "ALTER TABLE t ADD COLUMN late INTEGER DEFAULT 5", "DELETE FROM t WHERE k = 4")
-    frame = same(lake, spark)
+    frame = checked_changes(lake, spark)
     kinds = {row["change_type"]: row["count"] for row in frame.groupBy("change_type").count().collect()}
     assert kinds == {"insert": 301, "delete": 32, "update_preimage": 39, "update_postimage": 39}
-    same(lake, spark, 3, 4)
-    same(lake, spark, 4, columns=["v w"])
+    checked_changes(lake, spark, 3, 4)
+    checked_changes(lake, spark, 4, columns=["v w"])
 
 
 def test_appended_rows_need_no_shuffle(lake: DuckLake, spark: SparkSession) -> None:
     for n in range(2):
         execute(lake, *(["CREATE TABLE t (k INTEGER)"] if n == 0 else []), "INSERT INTO t SELECT range FROM range(50)")
-    frame = same(lake, spark)
+    frame = checked_changes(lake, spark)
     assert "Window" not in frame._jdf.queryExecution().executedPlan().toString()
 
 
-def test_nothing_changed_is_an_empty_frame(lake: DuckLake, spark: SparkSession) -> None:
+def test_a_range_without_changes_is_an_empty_frame(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t VALUES (1)")
-    assert same(lake, spark, 99).isEmpty()
+    assert checked_changes(lake, spark, 99).isEmpty()
 
 
 def test_no_file_is_read_before_the_frame_runs(lake: DuckLake, spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""A real cluster: executors that have DuckDB and pyarrow, and of this package what comes along with the task."""
+"""A standalone cluster whose executors have DuckDB and pyarrow; tasks ship the code of this package."""
 
 import json
 import os
@@ -23,18 +23,18 @@ spark = local_session("cluster", master=url, conf={"spark.executor.memory": "700
 lake = DuckLake.local(folder, data_inlining_row_limit=0)
 columns = "id bigint, region string"
 frame = spark.range(0, 200_000, 1, 4).selectExpr("id", "concat('r', id % 3) AS region")
-told = {}
+report = {}
 
-def whole(table):
+def state_of(table):
     rows = lake.execute(f"SELECT count(*) AS n, count(DISTINCT id) AS ids FROM {table}").rows[0]
-    strays = [one.detail for one in lake.fsck(deep=True, storage=True).findings]
+    strays = [finding.detail for finding in lake.fsck(deep=True, storage=True).findings]
     return [rows["n"], rows["ids"], strays]
 
-told["engine"] = lake.write(frame, "t", mode="append", partition_by=["region"]).engine
-told["flat"] = lake.write(frame, "flat", mode="append").engine
-told["written"] = whole("t")
+report["engine"] = lake.write(frame, "t", mode="append", partition_by=["region"]).engine
+report["flat"] = lake.write(frame, "flat", mode="append").engine
+report["written"] = state_of("t")
 
-def die_once(batches):
+def kill_executor_once(batches):
     from pyspark import TaskContext
     context = TaskContext.get()
     for number, batch in enumerate(batches):
@@ -47,22 +47,22 @@ def die_once(batches):
 lake.create_table("killed", {"id": "BIGINT", "region": "VARCHAR"}, options={"target_file_size": "50KB"})
 small = spark.range(0, 200_000, 1, 4).selectExpr("id", "concat('r', id % 3) AS region")
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
-lake.write(small.mapInArrow(die_once, columns), "killed", mode="append")
-told["killed"] = whole("killed")
+lake.write(small.mapInArrow(kill_executor_once, columns), "killed", mode="append")
+report["killed"] = state_of("killed")
 
-def hide_sign(batches):
+def hide_marker(batches):
     for batch in batches:
-        for sign in glob.glob(f"{folder}.files/*.driver"):
-            os.unlink(sign)
+        for marker in glob.glob(f"{folder}.files/*.driver"):
+            os.unlink(marker)
         yield batch
 
 try:
-    lake.write(frame.mapInArrow(hide_sign, columns), "t", mode="append")
+    lake.write(frame.mapInArrow(hide_marker, columns), "t", mode="append")
 except errors.StorageError as error:
-    told["unseen"] = str(error)
-told["after"] = whole("t")
-told["read"] = {engine: lake.read("t", spark, engine=engine).count() for engine in ("native", "duckdb")}
-print(json.dumps(told))
+    report["unseen"] = str(error)
+report["after"] = state_of("t")
+report["read"] = {engine: lake.read("t", spark, engine=engine).count() for engine in ("native", "duckdb")}
+print(json.dumps(report))
 spark.stop()
 """
 
@@ -78,7 +78,7 @@ spark = local_session("speculation", master=url, conf=conf)
 bound = spark.sparkContext.getConf().get("spark.driver.bindAddress")
 lake = DuckLake.local(folder, data_inlining_row_limit=0)
 
-def hang_once(batches):
+def hang_first_attempt(batches):
     from pyspark import TaskContext
     context = TaskContext.get()
     for number, batch in enumerate(batches):
@@ -89,11 +89,11 @@ def hang_once(batches):
 lake.create_table("t", {"id": "BIGINT"}, options={"target_file_size": "50KB"})
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
 started = time.monotonic()
-lake.write(spark.range(0, 200_000, 1, 2).mapInArrow(hang_once, "id bigint"), "t", mode="append")
-told = {"seconds": time.monotonic() - started, "bound": bound}
-told["rows"] = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows[0]
-told["strays"] = [one.detail for one in lake.fsck(deep=True, storage=True).findings]
-print(json.dumps(told))
+lake.write(spark.range(0, 200_000, 1, 2).mapInArrow(hang_first_attempt, "id bigint"), "t", mode="append")
+report = {"seconds": time.monotonic() - started, "bound": bound}
+report["rows"] = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows[0]
+report["strays"] = [finding.detail for finding in lake.fsck(deep=True, storage=True).findings]
+print(json.dumps(report))
 spark.stop()
 """
 
@@ -114,15 +114,15 @@ def executors(batches):
         parent = int(open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()[1])
         yield pyarrow.RecordBatch.from_pydict({"pid": [parent]})
 
-def while_one_dies(change):
-    some = spark.range(0, 8, 1, 8).mapInArrow(executors, "pid bigint").collect()
+def losing_executor(change):
+    pids = spark.range(0, 8, 1, 8).mapInArrow(executors, "pid bigint").collect()
     killed = []
 
     def kill():
         while not tracker.getActiveJobsIds():
             time.sleep(0.005)
         time.sleep(0.1)
-        os.kill(some[0]["pid"], signal.SIGKILL)
+        os.kill(pids[0]["pid"], signal.SIGKILL)
         killed.append(bool(tracker.getActiveJobsIds()))
 
     thread = threading.Thread(target=kill, daemon=True)
@@ -130,16 +130,16 @@ def while_one_dies(change):
     change()
     thread.join()
     rows = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids, sum(v)::BIGINT AS v FROM t").rows[0]
-    return [killed, rows, [one.detail for one in lake.fsck(deep=True).findings]]
+    return [killed, rows, [finding.detail for finding in lake.fsck(deep=True).findings]]
 
 frame = spark.range(0, 400_000, 1, 8).selectExpr("id", "id % 10 AS v")
 lake.write(frame, "t", mode="append", distribution="none")
-told = {}
-told["update"] = while_one_dies(lambda: lake.update("t", {"v": "v + 1"}, "id % 2 = 0", spark=spark, engine="spark"))
-told["delete"] = while_one_dies(lambda: lake.delete("t", "id % 4 = 1", spark=spark, engine="spark"))
+report = {}
+report["update"] = losing_executor(lambda: lake.update("t", {"v": "v + 1"}, "id % 2 = 0", spark=spark, engine="spark"))
+report["delete"] = losing_executor(lambda: lake.delete("t", "id % 4 = 1", spark=spark, engine="spark"))
 new = spark.range(300_000, 500_000, 1, 4).selectExpr("id", "CAST(0 AS BIGINT) AS v")
-told["merge"] = while_one_dies(lambda: lake.write(new, "t", mode="merge", keys=["id"], engine="spark"))
-print(json.dumps(told))
+report["merge"] = losing_executor(lambda: lake.write(new, "t", mode="merge", keys=["id"], engine="spark"))
+print(json.dumps(report))
 spark.stop()
 """
 
@@ -149,8 +149,8 @@ def cluster(servers: Servers) -> SparkCluster:
     return servers.get(SparkCluster)
 
 
-def told_by(program: str, cluster: SparkCluster, folder: Path) -> Any:
-    """Run a program as a driver of the cluster; return what it tells at its end."""
+def report_of(program: str, cluster: SparkCluster, folder: Path) -> Any:
+    """Run a program as a driver on the cluster and return the report that it prints last."""
     command = [sys.executable, "-c", program, cluster.url, str(folder / "lake")]
     env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=env)
@@ -159,28 +159,28 @@ def told_by(program: str, cluster: SparkCluster, folder: Path) -> Any:
 
 
 def test_a_cluster_writes_and_reads(cluster: SparkCluster, tmp_path: Path) -> None:
-    told = told_by(PROGRAM, cluster, tmp_path)
-    assert (told["engine"], told["flat"]) == ("duckdb", "duckdb")
+    report = report_of(PROGRAM, cluster, tmp_path)
+    assert (report["engine"], report["flat"]) == ("duckdb", "duckdb")
     for moment in ("written", "killed", "after"):
-        assert told[moment] == [200_000, 200_000, []], moment
-    assert "does not see the lake's files" in told["unseen"]
-    assert "Mount that folder" in told["unseen"]
-    assert told["read"] == {"native": 200_000, "duckdb": 200_000}
+        assert report[moment] == [200_000, 200_000, []], moment
+    assert "does not see the lake's files" in report["unseen"]
+    assert "Mount that folder" in report["unseen"]
+    assert report["read"] == {"native": 200_000, "duckdb": 200_000}
 
 
-def test_of_two_attempts_at_a_task_one_shows(cluster: SparkCluster, tmp_path: Path) -> None:
-    told = told_by(SPECULATING, cluster, tmp_path)
-    assert told["rows"] == {"n": 200_000, "ids": 200_000}
-    assert told["strays"] == []
-    assert told["bound"] is None  # executors of other machines could not find a driver that listens to this one alone
-    assert told["seconds"] < 150  # or nobody overtook the attempt that hung
+def test_speculative_attempts_write_each_row_once(cluster: SparkCluster, tmp_path: Path) -> None:
+    report = report_of(SPECULATING, cluster, tmp_path)
+    assert report["rows"] == {"n": 200_000, "ids": 200_000}
+    assert report["strays"] == []
+    assert report["bound"] is None  # a driver bound to localhost is unreachable from other machines
+    assert report["seconds"] < 150  # the speculative attempt finished before the hanging one
 
 
-def test_rows_that_change_while_an_executor_dies_change_once(cluster: SparkCluster, tmp_path: Path) -> None:
-    told = told_by(CHANGING, cluster, tmp_path)
-    v = {one: one % 10 + (one % 2 == 0) for one in range(400_000)}
-    assert told["update"] == [[True], {"n": 400_000, "ids": 400_000, "v": sum(v.values())}, []]
-    left = {one: value for one, value in v.items() if one % 4 != 1}
-    assert told["delete"] == [[True], {"n": 300_000, "ids": 300_000, "v": sum(left.values())}, []]
-    merged = left | dict.fromkeys(range(300_000, 500_000), 0)
-    assert told["merge"] == [[True], {"n": len(merged), "ids": len(merged), "v": sum(merged.values())}, []]
+def test_row_changes_apply_once_when_an_executor_is_killed(cluster: SparkCluster, tmp_path: Path) -> None:
+    report = report_of(CHANGING, cluster, tmp_path)
+    updated = {n: n % 10 + (n % 2 == 0) for n in range(400_000)}
+    assert report["update"] == [[True], {"n": 400_000, "ids": 400_000, "v": sum(updated.values())}, []]
+    retained = {n: value for n, value in updated.items() if n % 4 != 1}
+    assert report["delete"] == [[True], {"n": 300_000, "ids": 300_000, "v": sum(retained.values())}, []]
+    merged = retained | dict.fromkeys(range(300_000, 500_000), 0)
+    assert report["merge"] == [[True], {"n": len(merged), "ids": len(merged), "v": sum(merged.values())}, []]

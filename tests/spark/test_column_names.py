@@ -1,4 +1,4 @@
-"""Columns that are called like ours, the engine's or Spark's own go through every verb that Spark runs, unharmed."""
+"""Every verb on Spark works with columns named like internal columns of the package, the engine, or Spark."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +14,38 @@ from ducklake_orch.engine.quoting import identifier
 from tests.support.internal_names import NAMES, SPARK_ALONE, Table, as_rows, distinct, text
 from tests.support.spark_reads import ENGINES, latest
 
-# What Spark's side calls columns of its own; an alias that Python gives is in no SQL.
-SPARKS = ["_metadata", "metadata", "result", "asked", "numbers", "batches", "Wide0", "w0", "c0", "C1", "deletes", "pos"]
-# Each state of the files that readers treat in their own way: without deletions, with them, rolled back, merged.
+# Names of internal columns in the Spark code; aliases given in Python occur in no SQL.
+SPARK_NAMES = [
+    "_metadata",
+    "metadata",
+    "result",
+    "asked",
+    "numbers",
+    "batches",
+    "Wide0",
+    "w0",
+    "c0",
+    "C1",
+    "deletes",
+    "pos",
+]
+# States of the files that readers handle differently: without deletes, with deletes, rolled back, merged.
 READ_AFTER = ("write", "update", "rollback", "the data source")
-OFTEN = [name for name in NAMES if name.startswith("__ducklake_orch_")][::8]
-OFTEN += [*SPARKS, *RESERVED, *OWN_COLUMNS, "file_row_number", "source", "target", "a`b", "a.b", 'a"b', "id_", " ", "é"]
+DEFAULT_NAMES = [name for name in NAMES if name.startswith("__ducklake_orch_")][::8]
+DEFAULT_NAMES += [
+    *SPARK_NAMES,
+    *RESERVED,
+    *OWN_COLUMNS,
+    "file_row_number",
+    "source",
+    "target",
+    "a`b",
+    "a.b",
+    'a"b',
+    "id_",
+    " ",
+    "é",
+]
 
 
 def as_frame(spark: SparkSession, table: Table, words: dict[int, Any]) -> DataFrame:
@@ -32,21 +58,21 @@ def write(spark: SparkSession, table: Table, words: dict[int, Any], mode: str = 
 
 
 def read(spark: SparkSession, table: Table, at: int | None = None) -> None:
-    """Compare what both readers of Spark return; conditions need every column."""
+    """Compare what both Spark readers return, also with a condition on every column."""
     for engine in ENGINES:
         frame = table.lake.read("t", spark, snapshot=at, engine=engine)
         assert as_rows(frame.toArrow().combine_chunks()) == table.rows, engine
-    one = min(table.rows)
-    found = table.lake.read("t", spark, snapshot=at, where=table.holds(one))
-    assert as_rows(found.toArrow()) == {one: table.rows[one]}
+    number = min(table.rows)
+    found = table.lake.read("t", spark, snapshot=at, where=table.holds(number))
+    assert as_rows(found.toArrow()) == {number: table.rows[number]}
 
 
 def steps(spark: SparkSession, table: Table) -> Iterator[str]:
-    """Change a table with every verb that Spark runs; the model changes with it."""
+    """Change a table and its model with every verb that Spark runs."""
     lake, names, first, last = table.lake, table.names, table.names[0], table.names[-1]
     write(spark, table, {n: n for n in range(30)}, engine="duckdb")
     write(spark, table, {n: n for n in range(30, 60)}, engine="native", distribution="none")
-    written, then = latest(lake), dict(table.rows)
+    written, written_rows = latest(lake), dict(table.rows)
     yield "write"
     assert lake.delete("t", table.holds(3), spark=spark, engine="spark").engine == "spark"
     table.drop(3)
@@ -59,18 +85,18 @@ def steps(spark: SparkSession, table: Table) -> Iterator[str]:
     write(spark, table, {8: "merged", 40: "merged", 70: "new"}, "merge", keys=["id"], engine="spark")
     yield "merge"
     matched = {name: f"coalesce(source.{identifier(name)}, target.{identifier(name)})" for name in names}
-    other = f"source.{identifier(last)} <> target.{identifier(last)}"
-    merge: dict[str, Any] = {"keys": ["id"], "when_matched": matched, "matched_condition": other, "engine": "spark"}
+    changed = f"source.{identifier(last)} <> target.{identifier(last)}"
+    merge: dict[str, Any] = {"keys": ["id"], "when_matched": matched, "matched_condition": changed, "engine": "spark"}
     write(spark, table, {9: "again", 41: "again"}, "merge", **merge)
     yield "merge by expressions"
     write(spark, table, {11: 11}, "replace_where", where=table.holds(11))
     yield "replace_where"
     known = [name for name in names if name.lower() not in OWN_COLUMNS]
-    place = [names.index(name) for name in known]
+    indexes = [names.index(name) for name in known]
     changes = lake.changes("t", before + 1, spark=spark, columns=["id", *known]).toArrow()
     images = changes.filter([kind == "update_preimage" for kind in changes["change_type"].to_pylist()])
     found = as_rows(images.select(["id", *known]))
-    assert found == {n: tuple(kept[n][one] for one in place) for n in (8, 40, 9, 41)}
+    assert found == {n: tuple(kept[n][index] for index in indexes) for n in (8, 40, 9, 41)}
     lake.rollback("t", to_snapshot=before)
     table.rows = kept
     yield "rollback"
@@ -82,28 +108,28 @@ def steps(spark: SparkSession, table: Table) -> Iterator[str]:
     as_frame(spark, table, {90: 90}).write.format("ducklake").option("table", "t").mode("append").save()
     table.rows[90] = table.row(90)
     yield "the data source"
-    now, table.rows = table.rows, then
+    current_rows, table.rows = table.rows, written_rows
     read(spark, table, written)
-    table.rows = now
+    table.rows = current_rows
 
 
 @pytest.mark.parametrize(
     ("case", "chosen"),
     [
-        pytest.param(str.title, OFTEN, id="title"),
-        pytest.param(str.lower, OFTEN, id="lower", marks=pytest.mark.full),
-        pytest.param(str.upper, OFTEN, id="upper", marks=pytest.mark.full),
+        pytest.param(str.title, DEFAULT_NAMES, id="title"),
+        pytest.param(str.lower, DEFAULT_NAMES, id="lower", marks=pytest.mark.full),
+        pytest.param(str.upper, DEFAULT_NAMES, id="upper", marks=pytest.mark.full),
         pytest.param(str.title, NAMES, id="all", marks=pytest.mark.full),
     ],
 )
-def test_columns_called_like_internal_ones_go_through_every_verb_of_spark(
+def test_columns_named_like_internal_ones_survive_every_spark_verb(
     tmp_path: Path, spark: SparkSession, case: Callable[[str], str], chosen: list[str]
 ) -> None:
     cased = distinct([case(name) for name in chosen if name != SPARK_ALONE])
-    names = [*{name.lower(): name for name in cased}.values()]  # to Spark, é and É are one name
-    without = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    names = [*{name.lower(): name for name in cased}.values()]  # Spark treats é and É as one name
+    not_inlining = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     columns = ", ".join(f"{identifier(name)} VARCHAR" for name in names)
-    without.execute(f"CREATE TABLE t (id BIGINT, {columns})").raise_for_error()
+    not_inlining.execute(f"CREATE TABLE t (id BIGINT, {columns})").raise_for_error()
     table = Table(DuckLake.local(tmp_path / "lake"), names, text)
     for what in steps(spark, table):
         try:

@@ -1,4 +1,4 @@
-"""The commands that run Spark: the demo, and writing a query or files."""
+"""Commands that run Spark: `demo`, `write`, `maintain --spark`, and the module for `spark-submit`."""
 
 import json
 import os
@@ -18,11 +18,11 @@ from tests.support.command_line import REPOSITORY, run
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder_of_its_own(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_temporary_folder(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_demo_works_again_and_again(tmp_path: Path) -> None:
+def test_repeated_demo_runs_succeed(tmp_path: Path) -> None:
     first, second = run("demo"), run("demo")
     assert (first.code, second.code) == (0, 0)
     assert str(tmp_path / "demo-lake" / "demo.sqlite") in first.out
@@ -34,12 +34,12 @@ def test_demo_works_again_and_again(tmp_path: Path) -> None:
     assert len(third["snapshots"]) == 4
 
 
-def test_demo_can_be_made_anywhere(tmp_path: Path) -> None:
+def test_demo_accepts_any_folder(tmp_path: Path) -> None:
     folder = tmp_path / "it's here"
     assert run("demo", "--folder", str(folder), "--json").json["places"]["catalog"] == str(folder / "demo.sqlite")
 
 
-def test_write_puts_a_query_or_files_into_a_table(tmp_path: Path) -> None:
+def test_write_stores_a_query_or_files_in_a_table(tmp_path: Path) -> None:
     lake = ["--catalog", f"sqlite:///{tmp_path}/w.sqlite", "--storage", f"{tmp_path}/w.files"]
     DuckLake.from_url("lake", catalog=lake[1], storage=lake[3], create_if_missing=True).execute("SELECT 1")
     done = run("write", "s.t", "--mode", "error", "--sql", "SELECT id FROM range(10)", "--json", *lake)
@@ -55,7 +55,7 @@ def test_write_puts_a_query_or_files_into_a_table(tmp_path: Path) -> None:
     assert run("write", "s.t", "--mode", "add", "--sql", "SELECT 1", *lake).code == 2
 
 
-def test_maintain_has_spark_do_what_the_policy_gives_it(tmp_path: Path) -> None:
+def test_maintain_runs_the_policys_spark_operations(tmp_path: Path) -> None:
     (tmp_path / "ducklake.toml").write_text(
         "[lakes.w]\ncreate_if_missing = true\n"
         f"catalog = 'sqlite:///{tmp_path}/w.sqlite'\nstorage = '{tmp_path}/w.files'\n"
@@ -64,14 +64,14 @@ def test_maintain_has_spark_do_what_the_policy_gives_it(tmp_path: Path) -> None:
     lake = DuckLake.from_toml(tmp_path / "ducklake.toml")
     for number in range(3):
         lake.write(pa.table({"id": [number]}), "t", mode="append")
-    alone = run("maintain", "--operation", "merge")
-    assert (alone.code, "spark" in alone.err) == (2, True)
+    without_spark = run("maintain", "--operation", "merge")
+    assert (without_spark.code, "spark" in without_spark.err) == (2, True)
     report = run("maintain", "--operation", "merge", "--spark", "--json").json
-    assert [(one["status"], one["engine"]) for one in report["operations"]] == [("done", "spark")]
+    assert [(step["status"], step["engine"]) for step in report["operations"]] == [("done", "spark")]
     assert sorted(lake.read("t").column("id").to_pylist()) == [0, 1, 2]
 
 
-def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
+def test_spark_submit_runs_the_write_on_the_given_master(tmp_path: Path) -> None:
     DuckLake.local(tmp_path / "lake").execute("SELECT 1")
     env = {
         **os.environ,
@@ -88,4 +88,4 @@ def test_spark_submit_runs_the_same(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads(done.stdout)["rows_written"] == 7
     tasks = DuckLake.local(tmp_path / "lake").read("t")["task"].to_pylist()
-    assert len(set(tasks)) == 3  # where it was told to run, and not on all of this machine
+    assert len(set(tasks)) == 3  # the three tasks of the given master

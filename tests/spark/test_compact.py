@@ -1,4 +1,4 @@
-"""Compaction by Spark's executors: what DuckDB in this process makes of the same files."""
+"""Compaction by Spark executors has the same result as compaction by DuckDB in process."""
 
 from collections.abc import Callable
 
@@ -29,15 +29,15 @@ def make_table(lake: DuckLake) -> None:
     indirect=["backend"],
     ids=str,
 )
-def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSession, way: Way) -> None:
-    here, there = make_lake("here"), make_lake("there")
-    for lake in (here, there):
+def test_spark_compacts_the_same_files_as_duckdb(make_lake: MakeLake, spark: SparkSession, way: Way) -> None:
+    duckdb_lake, spark_lake = make_lake("here"), make_lake("there")
+    for lake in (duckdb_lake, spark_lake):
         make_table(lake)
-    pasts = [Past(lake) for lake in (here, there)]
-    planned = [merges(lake) if way == "merge" else rewrites(lake) for lake in (here, there)]
+    pasts = [Past(lake) for lake in (duckdb_lake, spark_lake)]
+    planned = [merges(lake) if way == "merge" else rewrites(lake) for lake in (duckdb_lake, spark_lake)]
     done = [
-        compact(here.config, way, planned[0]),
-        compact(there.config, way, planned[1], engine=SparkCompactor(there.config, spark)),
+        compact(duckdb_lake.config, way, planned[0]),
+        compact(spark_lake.config, way, planned[1], engine=SparkCompactor(spark_lake.config, spark)),
     ]
     figures = [
         (
@@ -57,7 +57,7 @@ def test_tasks_compact_as_this_process_does(make_lake: MakeLake, spark: SparkSes
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_a_job_that_fails_leaves_nothing_behind(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_a_failed_compaction_leaves_no_file(make_lake: MakeLake, spark: SparkSession) -> None:
     lake = make_lake()
     make_table(lake)
     planned = merges(lake)

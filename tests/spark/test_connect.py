@@ -1,4 +1,4 @@
-"""Spark Connect, in a process of its own: the same writes and reads through a client that has no JVM."""
+"""Spark Connect: writes and reads through a client without a JVM, in a separate process."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ print(json.dumps({
     "source": spark.read.format("ducklake").option("table", "flat").load().count(), "unnamed": unnamed,
     "changes": lake.changes("flat", spark=spark).count(),
     "kind": type(frame).__module__,
-    "done": [[one.rows_written, one.rows_removed, one.engine, one.replayed] for one in done],
+    "done": [[result.rows_written, result.rows_removed, result.engine, result.replayed] for result in done],
     "read": read, "refusal": refusal, "findings": len(lake.fsck(deep=True, storage=True).findings),
 }))
 """
@@ -55,13 +55,13 @@ def test_a_connect_session_writes_and_reads(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "lake")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert told["kind"].startswith("pyspark.sql.connect")
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["kind"].startswith("pyspark.sql.connect")
     written = [[30, 0, "duckdb", False], [10, 10, "duckdb", False], [4, 0, "duckdb", False], [0, 0, "duckdb", True]]
-    assert told["done"] == written
-    assert [row[:2] for row in told["read"]["auto"]] == [[n, f"r{n % 3}"] for n in range(30)]
-    assert told["read"]["duckdb"] == told["read"]["auto"]
-    assert "boo" in told["refusal"]
-    assert (told["source"], told["changes"]) == (13, 13)
-    assert "Give `stream_writer` a `query`" in told["unnamed"]
-    assert told["findings"] == 0
+    assert report["done"] == written
+    assert [row[:2] for row in report["read"]["auto"]] == [[n, f"r{n % 3}"] for n in range(30)]
+    assert report["read"]["duckdb"] == report["read"]["auto"]
+    assert "boo" in report["refusal"]
+    assert (report["source"], report["changes"]) == (13, 13)
+    assert "Give `stream_writer` a `query`" in report["unnamed"]
+    assert report["findings"] == 0

@@ -1,4 +1,4 @@
-"""The differential test with Spark: it writes where it can, and reads what anybody wrote, in three time zones."""
+"""The differential test with Spark: Spark writes the types it supports, and reads every table in three time zones."""
 
 import time
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ from tests.support.lakes import MakeLake
 
 @pytest.fixture(scope="module")
 def sessions(spark: SparkSession) -> Mapping[str, SparkSession]:
-    """One session for each time zone."""
+    """One session per time zone."""
     found = {zone: spark.newSession() for zone in ZONES}
     for zone, session in found.items():
         session.conf.set("spark.sql.session.timeZone", zone)
         session.conf.set("spark.sql.timeType.enabled", "true")
-        # Compiling a plan takes longer than running it on so few rows.
+        # Compiling a plan takes longer than running it on a small table.
         session.conf.set("spark.sql.codegen.wholeStage", "false")
     return found
 
@@ -69,7 +69,7 @@ def _differ(
     looks: int,
     whole: bool,
 ) -> None:
-    """Run; as a whole it goes on until no wanted cell is empty, which takes many minutes."""
+    """Run the steps of each seed; with `whole`, continue for many minutes until no wanted cell is empty."""
     every = [*readers(backend.catalog), *READERS]
     scene = Scene(backend.catalog, (*shapes(backend.catalog), PLAIN), every, goals, never)
     coverage = Coverage(wanted(scene, exact=whole))
@@ -89,4 +89,4 @@ def _differ(
             print(f"seed {seed}: {time.monotonic() - started:.0f} s")
     with capsys.disabled():
         print(coverage.report())
-    assert not whole or not coverage.missing(), f"nothing has tried {coverage.missing()}"
+    assert not whole or not coverage.missing(), f"no step covered {coverage.missing()}"

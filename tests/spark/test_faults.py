@@ -1,4 +1,4 @@
-"""Tasks that fail, die and run twice; drivers that are killed: one copy of the rows, and no file that nobody knows."""
+"""Failing, killed and repeated tasks, and killed drivers: every row is written once, and no stray file remains."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def local_lake(tmp_path: Path) -> DuckLake:
 
 
 def with_fault(frame: DataFrame, fault: Callable[[int, int], None], after: int = 60_000) -> DataFrame:
-    """Run something in each task once so many of its rows have passed, with the number of partition and attempt."""
+    """Call a function in each task after a number of rows, with the partition id and the attempt number."""
 
     def watch(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
@@ -41,13 +41,13 @@ def with_fault(frame: DataFrame, fault: Callable[[int, int], None], after: int =
     return frame.mapInArrow(watch, frame.schema)
 
 
-def sound(lake: DuckLake, count: int) -> None:
+def assert_written_once(lake: DuckLake, count: int) -> None:
     assert lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows == [{"n": count, "ids": count}]
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-class TestAttempts:
-    def test_a_task_that_fails_after_it_wrote_shows_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+class TestTaskAttempts:
+    def test_a_task_retried_after_writing_writes_each_row_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
         def fail(partition: int, attempt: int) -> None:
             if partition == 1 and attempt == 0:
                 raise RuntimeError("the first attempt fails")
@@ -55,9 +55,9 @@ class TestAttempts:
         local_lake.create_table("t", {"id": "BIGINT"}, options={"target_file_size": "100KB"})
         frame = with_fault(spark.range(0, 400_000, 1, 2), fail, after=150_000)
         local_lake.write(frame, "t", mode="append", engine="duckdb")
-        sound(local_lake, 400_000)
+        assert_written_once(local_lake, 400_000)
 
-    def test_a_worker_killed_in_the_middle_shows_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_a_killed_worker_writes_each_row_once(self, spark: SparkSession, local_lake: DuckLake) -> None:
         def die(partition: int, attempt: int) -> None:
             if partition == 0 and attempt == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -65,32 +65,32 @@ class TestAttempts:
         local_lake.create_table("t", {"id": "BIGINT"}, options={"target_file_size": "100KB"})
         frame = with_fault(spark.range(0, 400_000, 1, 2), die, after=150_000)
         local_lake.write(frame, "t", mode="append", engine="duckdb")
-        sound(local_lake, 400_000)
+        assert_written_once(local_lake, 400_000)
 
     @pytest.mark.parametrize("engine", ["duckdb", "native"])
-    def test_a_write_whose_tasks_all_fail_leaves_nothing(
+    def test_a_write_whose_tasks_all_fail_leaves_no_file(
         self, spark: SparkSession, local_lake: DuckLake, engine: str
     ) -> None:
         def fail(partition: int, attempt: int) -> None:
             if partition == 1:
-                time.sleep(0 if attempt else 1)  # the other one has written by then
+                time.sleep(0 if attempt else 1)  # the other task has written by then
                 raise RuntimeError("every attempt fails")
 
         local_lake.write(spark.range(5), "t", mode="append")
         before = local_lake.snapshots(limit=1)[0].snapshot_id
         frame = with_fault(spark.range(0, 300_000, 1, 2), fail)
-        told = refused(
+        message = refused(
             errors.StatementError,
             lambda: local_lake.write(frame, "t", mode="append", engine=engine),
             "`main.t`",
             "every attempt fails",
         )
-        assert "at org.apache" not in told
+        assert "at org.apache" not in message
         assert local_lake.snapshots(limit=1)[0].snapshot_id == before
-        sound(local_lake, 5)
+        assert_written_once(local_lake, 5)
 
     @pytest.mark.parametrize("engine", ["duckdb", "native"])
-    def test_tasks_that_still_run_when_a_write_fails_leave_nothing_later(
+    def test_tasks_still_running_when_a_write_fails_leave_no_file(
         self, spark: SparkSession, local_lake: DuckLake, engine: str
     ) -> None:
         def fail_or_take_long(partition: int, attempt: int) -> None:
@@ -103,9 +103,9 @@ class TestAttempts:
         with pytest.raises(errors.StatementError, match="every attempt fails"):
             local_lake.write(frame, "t", mode="append", engine=engine)
         time.sleep(1)
-        sound(local_lake, 5)
+        assert_written_once(local_lake, 5)
 
-    def test_an_error_of_the_data_is_no_reason_to_try_again(self, spark: SparkSession, local_lake: DuckLake) -> None:
+    def test_a_data_error_is_not_retried(self, spark: SparkSession, local_lake: DuckLake) -> None:
         attempts = spark.sparkContext.accumulator(0)
 
         def note(partition: int, attempt: int) -> None:
@@ -124,7 +124,7 @@ class TestAttempts:
 
 class TestStorage:
     @pytest.mark.parametrize("backend", [Backend(POSTGRES, S3_DISK), Backend(POSTGRES, AZURE)], indirect=True, ids=str)
-    def test_secrets_are_in_no_plan_log_or_setting(
+    def test_secrets_appear_in_no_plan_log_or_setting(
         self, spark: SparkSession, make_lake: MakeLake, event_log: Path, capfd: pytest.CaptureFixture[str]
     ) -> None:
         lake = make_lake(data_inlining_row_limit=0)
@@ -140,7 +140,7 @@ class TestStorage:
         shown += [str(spark.sparkContext.getConf().getAll()), str(spark.sql("SET").collect()), *capfd.readouterr()]
         assert any("mapInArrow" in text or "MapInArrow" in text for text in shown)
         assert not [secret for secret in secrets if any(secret in text for text in shown)]
-        sound(lake, 100)
+        assert_written_once(lake, 100)
 
     @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
     def test_an_encrypted_lake_is_refused_before_any_work(self, spark: SparkSession, make_lake: MakeLake) -> None:
@@ -169,7 +169,7 @@ def run_killed(folder: Path, mode: str, moment: str) -> int:
 
 
 class TestKilledDrivers:
-    """The program that writes is killed before, while and after it commits; then it is run again with its key."""
+    """A writing program is killed around its commit, then run again with the same idempotency key."""
 
     @pytest.mark.parametrize(
         ("mode", "moment"),
@@ -177,8 +177,8 @@ class TestKilledDrivers:
             ("append", "commit.after"),
             ("overwrite", "files.written"),
             *(
-                pytest.param(*one, marks=pytest.mark.full)
-                for one in (
+                pytest.param(*case, marks=pytest.mark.full)
+                for case in (
                     ("append", "files.written"),
                     ("append", "commit.before"),
                     ("overwrite", "commit.before"),
@@ -187,13 +187,15 @@ class TestKilledDrivers:
             ),
         ],
     )
-    def test_a_rerun_ends_with_one_copy(self, spark: SparkSession, tmp_path: Path, moment: str, mode: str) -> None:
+    def test_a_rerun_after_a_killed_driver_writes_each_row_once(
+        self, spark: SparkSession, tmp_path: Path, moment: str, mode: str
+    ) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
         lake.write(spark.range(100, 103), "t", mode="append")
         killed = run_killed(tmp_path / "lake", mode, moment)
         assert killed == -signal.SIGKILL
-        left = {finding.code for finding in lake.fsck(deep=True, storage=True).findings}
-        assert left == ({"stray-file"} if moment != "commit.after" else set())
+        findings = {finding.code for finding in lake.fsck(deep=True, storage=True).findings}
+        assert findings == ({"stray-file"} if moment != "commit.after" else set())
         lake.write(spark.range(0, 10, 1, 2), "t", mode=mode, idempotency_key="run-1")
         count = 13 if mode == "append" else 10
         rows = lake.execute("SELECT count(*) AS n, count(DISTINCT id) AS ids FROM t").rows

@@ -1,4 +1,4 @@
-"""Maintenance with Spark: the same plan, the same figures, the same rows."""
+"""Maintenance with Spark has the same plan, figures and rows as maintenance with DuckDB."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ def with_engine(engine: str) -> dict[str, Any]:
     return {"merge": {"engine": engine}, "rewrite": {"engine": engine}}
 
 
-def test_executors_do_what_this_process_does(tmp_path: Path, spark: SparkSession) -> None:
+def test_spark_maintenance_matches_duckdb_maintenance(tmp_path: Path, spark: SparkSession) -> None:
     done = {}
     for engine in ("duckdb", "spark"):
         lake = DuckLake.local(tmp_path / engine)
@@ -34,7 +34,7 @@ def test_executors_do_what_this_process_does(tmp_path: Path, spark: SparkSession
     assert done["spark"] == done["duckdb"]
 
 
-def test_without_a_session_nothing_is_begun(tmp_path: Path) -> None:
+def test_spark_maintenance_requires_a_session_before_any_work(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     worn(lake)
     with pytest.raises(ConfigError, match="spark=spark"):

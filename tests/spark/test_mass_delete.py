@@ -1,4 +1,4 @@
-"""Rows are deleted by tasks of Spark: the driver sees counts and paths, and no position."""
+"""Deletes by Spark tasks: the driver receives counts and paths, but no row positions."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from ducklake_orch import DuckLake
 from ducklake_orch.engine.fault_points import actions
 from tests.support.row_history import row_ids
 
-# This session's driver takes a megabyte of results: 65,000 positions, as Spark brings them there.
+# The driver of this session accepts 1 MB of results: about 65,000 row positions.
 ROWS = 300_000
 
 
@@ -22,7 +22,7 @@ def lake_of(folder: Path, spark: SparkSession, rows: int) -> DuckLake:
 
 
 def count(lake: DuckLake, at: int | None = None) -> tuple[int, int, int]:
-    """Return what DuckDB itself says of the rows."""
+    """Return the count, distinct count and sum of the ids, as DuckDB reads them."""
     version = "" if at is None else f" AT (VERSION => {at})"
     with lake.connect() as con:
         n, distinct, total = con.execute(f"SELECT count(*), count(DISTINCT id), sum(id) FROM t{version}").fetchall()[0]
@@ -30,7 +30,7 @@ def count(lake: DuckLake, at: int | None = None) -> tuple[int, int, int]:
 
 
 def halve(lake: DuckLake, spark: SparkSession, rows: int) -> None:
-    """Delete a quarter of the rows, which become delete files, then another, for which files are written anew."""
+    """Delete a quarter of the rows by delete files, then another quarter by rewriting the data files."""
     for remainder in (1, 3):
         done = lake.delete("t", f"id % 4 = {remainder}", spark=spark, engine="spark")
         assert (done.engine, done.rows_removed) == ("spark", rows // 4)
@@ -48,30 +48,30 @@ def test_no_position_passes_through_the_driver(tmp_path: Path, spark: SparkSessi
     updated = lake.update("t", {"x": "x + 1"}, "id % 4 = 0", spark=spark, engine="spark")
     assert (updated.engine, updated.rows_removed) == ("spark", ROWS // 4)
     assert row_ids(lake, "t").items() <= ids.items()
-    assert lake.fsck(deep=True, storage=True).findings == []  # nor is any file of positions left
+    assert lake.fsck(deep=True, storage=True).findings == []  # and no file of positions remains
 
 
-def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
+def test_a_delete_after_concurrent_commits_records_its_own_snapshot(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake_of(tmp_path, spark, 10_000)
     lake.execute("CREATE TABLE other (i INTEGER)").raise_for_error()
-    others: list[Callable[[], object]] = [
-        # After the first, the file has other deletions, and the work is planned anew; the second takes its number.
+    concurrent_commits: list[Callable[[], object]] = [
+        # The first deletes from the same file, so the delete is planned again; the second takes the next snapshot id.
         lambda: lake.delete("t", "id = 4", engine="duckdb"),
         lambda: lake.execute("INSERT INTO other VALUES (1)").raise_for_error(),
     ]
 
-    def overtake() -> None:
-        if others:
+    def commit_concurrently() -> None:
+        if concurrent_commits:
             with pytest.MonkeyPatch.context() as undisturbed:
                 undisturbed.delitem(actions, "files.written")
-                others.pop(0)()
+                concurrent_commits.pop(0)()
 
-    monkeypatch.setitem(actions, "files.written", overtake)
+    monkeypatch.setitem(actions, "files.written", commit_concurrently)
     done = lake.delete("t", "id % 10 = 1", spark=spark, engine="spark")
     monkeypatch.undo()
-    assert (done.rows_removed, done.attempts, others) == (1000, 2, [])
+    assert (done.rows_removed, done.attempts, concurrent_commits) == (1000, 2, [])
     model = [n for n in range(10_000) if n % 10 != 1 and n != 4]
     assert count(lake) == (len(model), len(model), sum(model))
     before = [n for n in range(10_000) if n != 4]
@@ -80,8 +80,8 @@ def test_deletions_that_are_overtaken_name_the_snapshot_that_they_get(
 
 
 @pytest.mark.full
-def test_half_of_eight_million_rows_go_with_a_small_driver(tmp_path: Path, spark: SparkSession) -> None:
-    assert spark.conf.get("spark.driver.maxResultSize") == "1m"  # 64 MB of positions
+def test_half_of_eight_million_rows_are_deleted_with_a_small_driver(tmp_path: Path, spark: SparkSession) -> None:
+    assert spark.conf.get("spark.driver.maxResultSize") == "1m"  # the positions take 64 MB
     lake = lake_of(tmp_path, spark, 8_000_000)
     halve(lake, spark, 8_000_000)
     assert lake.fsck(deep=True, storage=True).findings == []

@@ -1,4 +1,4 @@
-"""Mode `merge` with a DataFrame: its rows come to the driver at once when they are few, else through files."""
+"""Mode `merge` with a DataFrame: small sources are collected by the driver, large ones pass through files."""
 
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ COLUMNS = """
     timestamp_ntz'2024-03-10 02:30:00' AS plain, date_add(date'2024-01-01', CAST(id AS INT)) AS day,
     X'00FF' AS bytes, array(named_struct('a', id, 'b', 'it''s')) AS nested, map('k', id) AS m,
     INTERVAL '1 02:03:04.5' DAY TO SECOND AS span, CAST(id AS FLOAT) AS f, void AS nothing"""
-FEW = f"WITH rows AS (SELECT id, NULL AS void FROM range({{}}, {{}}, 1, 3)) SELECT {COLUMNS} FROM rows"
-# Spark takes a cross join for the product of both its sides, whatever is left of it.
-MANY = f"""
+SMALL_SOURCE = f"WITH rows AS (SELECT id, NULL AS void FROM range({{}}, {{}}, 1, 3)) SELECT {COLUMNS} FROM rows"
+# Spark estimates a cross join as the product of both sides, whatever the filter leaves.
+LARGE_SOURCE = f"""
     WITH rows AS (SELECT a.id, NULL AS void FROM range({{}}, {{}}, 1, 3) a CROSS JOIN range(100000000) b WHERE b.id < 1)
     SELECT {COLUMNS} FROM rows"""
 TABLE = """
@@ -37,28 +37,32 @@ def rows(lake: DuckLake) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "engine"), [(FEW, "auto"), (MANY, "auto"), (MANY, "spark")], ids=["few", "many", "in tasks"]
+    ("kind", "engine"),
+    [(SMALL_SOURCE, "auto"), (LARGE_SOURCE, "auto"), (LARGE_SOURCE, "spark")],
+    ids=["small source", "large source", "large source in tasks"],
 )
 @pytest.mark.parametrize(
     "backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(MYSQL, LOCAL)], indirect=True, ids=str
 )
-def test_rows_change_and_join(make_lake: MakeLake, spark: SparkSession, kind: str, engine: str) -> None:
+def test_merge_updates_matched_rows_and_inserts_the_rest(
+    make_lake: MakeLake, spark: SparkSession, kind: str, engine: str
+) -> None:
     lake, model = make_lake("merged", data_inlining_row_limit=0), make_lake("model", data_inlining_row_limit=0)
     for duck_lake in (lake, model):
         duck_lake.execute(TABLE).raise_for_error()
     assert merge(lake, spark.sql(kind.format(0, 6))) == (6, 0)
     assert merge(lake, spark.sql(kind.format(3, 9)).replace("r1", "other"), engine=engine) == (6, 3)
-    model.write(spark.sql(FEW.format(0, 3)), "t", mode="append")
-    model.write(spark.sql(FEW.format(3, 9)).replace("r1", "other"), "t", mode="append")
+    model.write(spark.sql(SMALL_SOURCE.format(0, 3)), "t", mode="append")
+    model.write(spark.sql(SMALL_SOURCE.format(3, 9)).replace("r1", "other"), "t", mode="append")
     assert rows(lake) == rows(model)
     assert merge(lake, spark.sql(kind.format(0, 0))) == (0, 0)
-    only: dict[str, Any] = {"when_not_matched_by_source": "delete", "when_matched": "keep", "engine": engine}
-    assert merge(lake, spark.sql(kind.format(2, 4)), **only) == (0, 7)
+    arguments: dict[str, Any] = {"when_not_matched_by_source": "delete", "when_matched": "keep", "engine": engine}
+    assert merge(lake, spark.sql(kind.format(2, 4)), **arguments) == (0, 7)
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-@pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
-def test_a_frame_is_evaluated_once(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+@pytest.mark.parametrize("kind", [SMALL_SOURCE, LARGE_SOURCE], ids=["small source", "large source"])
+def test_a_merge_evaluates_its_frame_once(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     lake, seen = DuckLake.local(tmp_path / "lake"), spark.sparkContext.accumulator(0)
 
     def note(batches: Any) -> Any:
@@ -70,7 +74,7 @@ def test_a_frame_is_evaluated_once(tmp_path: Path, spark: SparkSession, kind: st
     for _ in range(2):
         noted = (
             source.mapInArrow(note, "id bigint")
-            if kind == FEW
+            if kind == SMALL_SOURCE
             else source.join(spark.range(5).mapInArrow(note, "id bigint"), "id")
         )
         lake.write(noted, "t", mode="merge", keys=["id"])
@@ -78,8 +82,8 @@ def test_a_frame_is_evaluated_once(tmp_path: Path, spark: SparkSession, kind: st
     assert lake.table("t").count() == 5
 
 
-@pytest.mark.parametrize("kind", [FEW, MANY], ids=["few", "many"])
-def test_a_frame_that_cannot_be_merged_leaves_nothing(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+@pytest.mark.parametrize("kind", [SMALL_SOURCE, LARGE_SOURCE], ids=["small source", "large source"])
+def test_a_refused_merge_leaves_no_row_or_file(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute(TABLE).raise_for_error()
     frame = spark.sql(kind.format(0, 4))
@@ -109,25 +113,25 @@ MERGES: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
 def test_both_engines_merge_the_same_rows(make_lake: MakeLake, spark: SparkSession) -> None:
-    here, there = twins(make_lake)
+    duckdb_lake, spark_lake = twins(make_lake)
     frame = spark.sql("""
         SELECT id AS i, concat('new ', id % 9) AS s, date_add(DATE '2023-12-30', CAST(id % 50 AS INT)) AS d,
                timestamp_seconds(id) AS ts, CAST(id % 70 / 100 AS DECIMAL(9, 2)) AS x FROM range(0, 1500)""")
-    for some, arguments in MERGES:
-        for lake, engine in ((here, "duckdb"), (there, "spark")):
-            done = lake.write(frame.where(some), "t", mode="merge", keys=["i"], engine=engine, **arguments)
-            assert done.engine == (engine if some != "false" else "duckdb")
-        assert known_rows(here) == known_rows(there)
-    assert there.fsck(deep=True, storage=True).findings == []
+    for condition, arguments in MERGES:
+        for lake, engine in ((duckdb_lake, "duckdb"), (spark_lake, "spark")):
+            done = lake.write(frame.where(condition), "t", mode="merge", keys=["i"], engine=engine, **arguments)
+            assert done.engine == (engine if condition != "false" else "duckdb")
+        assert known_rows(duckdb_lake) == known_rows(spark_lake)
+    assert spark_lake.fsck(deep=True, storage=True).findings == []
 
 
 def known_rows(lake: DuckLake) -> list[dict[str, Any]]:
-    """Rows with their ids; those that are new have got theirs in any order."""
+    """Return rows with their row ids, except for new rows, whose ids are assigned in any order."""
     found = lake.execute("SELECT rowid, * FROM t ORDER BY i", max_rows=None).rows
     return [row | ({"rowid": None} if row["rowid"] >= 1402 else {}) for row in found]
 
 
-def test_what_a_task_cannot_compute_is_said_and_leaves_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_an_expression_that_fails_in_a_task_aborts_the_merge(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.execute("CREATE TABLE t AS SELECT range AS id, 1::TINYINT AS small FROM range(100)").raise_for_error()
     frame = spark.range(50, 60).selectExpr("id", "CAST(1 AS BYTE) AS small")
@@ -144,24 +148,24 @@ def test_what_a_task_cannot_compute_is_said_and_leaves_nothing(tmp_path: Path, s
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def test_the_same_moment_is_in_all_rows(tmp_path: Path, spark: SparkSession) -> None:
+def test_now_has_one_value_in_all_merged_rows(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.write(spark.range(0, 1000, 1, 4).selectExpr("id", "timestamp_seconds(0) AS at"), "t", mode="append")
     done = lake.write(spark.range(500), "t", mode="merge", keys=["id"], engine="spark", when_matched={"at": "now()"})
-    assert done.engine == "duckdb"  # tasks would each say another time
+    assert done.engine == "duckdb"  # tasks would evaluate `now()` at different times
     assert lake.execute('SELECT count(DISTINCT "at") AS n FROM t').rows == [{"n": 2}]
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_struct_fields_that_join_are_there_in_every_row(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_struct_fields_added_by_a_merge_exist_in_every_row(make_lake: MakeLake, spark: SparkSession) -> None:
     lakes = [make_lake("here", data_inlining_row_limit=0), make_lake("there", data_inlining_row_limit=0)]
     frame = spark.sql("SELECT id, named_struct('a', id, 'b', 'new') AS s FROM range(0, 600)")
     for lake, engine in zip(lakes, ("duckdb", "spark"), strict=True):
         for first in (0, 1000):
             rows = spark.range(first, first + 1000, 1, 1).selectExpr("id", "named_struct('a', id) AS s")
             lake.write(rows, "t", mode="append")
-        some: dict[str, Any] = {"when_matched": "delete", "when_not_matched": "ignore", "schema_evolution": "add"}
-        lake.write(frame.where("id < 500"), "t", mode="merge", keys=["id"], engine=engine, **some)
+        delete: dict[str, Any] = {"when_matched": "delete", "when_not_matched": "ignore", "schema_evolution": "add"}
+        lake.write(frame.where("id < 500"), "t", mode="merge", keys=["id"], engine=engine, **delete)
         lake.write(frame, "t", mode="merge", keys=["id"], engine=engine)
     assert rows_of(lakes[0]) == rows_of(lakes[1])
     assert lakes[1].fsck(deep=True, storage=True).findings == []
@@ -174,8 +178,8 @@ def rows_of(lake: DuckLake) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("engine", ["duckdb", "spark"])
 def test_keys_that_a_file_would_round_are_refused(tmp_path: Path, spark: SparkSession, engine: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
-    made = "CREATE TABLE t AS SELECT * FROM (VALUES (9007199254740992::HUGEINT, 'a'), (1, 'stays')) AS v(k, x)"
-    lake.execute(made).raise_for_error()
+    create = "CREATE TABLE t AS SELECT * FROM (VALUES (9007199254740992::HUGEINT, 'a'), (1, 'stays')) AS v(k, x)"
+    lake.execute(create).raise_for_error()
     frame = spark.sql("SELECT * FROM VALUES (9007199254740992, 'n1'), (9007199254740993, 'n2') AS v(k, x)")
 
     def merge(data: DataFrame) -> None:

@@ -1,4 +1,4 @@
-"""Spark reads what DuckDB reads: whatever became of the table, at every snapshot, with both engines."""
+"""Both Spark engines read the same rows as DuckDB at every snapshot of a table."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ def lake(tmp_path: Path) -> DuckLake:
     return DuckLake.local(tmp_path / "it's a [lake] 100%")
 
 
-# --- what becomes of rows ------------------------------------------------------------------------------------------
+# --- row changes ---------------------------------------------------------------------------------------------------
 
 
-def test_deletions_updates_flush_merge_and_rewrite(lake: DuckLake, spark: SparkSession) -> None:
+def test_every_snapshot_is_read_across_deletes_updates_and_compaction(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (k INTEGER, v VARCHAR)",
@@ -41,8 +41,10 @@ def test_deletions_updates_flush_merge_and_rewrite(lake: DuckLake, spark: SparkS
 
 
 @pytest.mark.parametrize("inlined", [0, 1000])
-def test_deletions_anywhere_in_large_files(lake: DuckLake, spark: SparkSession, inlined: int) -> None:
-    # Rows 63, 64, 511 and 512 are at the ends of the words and blocks that deletions are looked up in.
+def test_deleted_rows_at_block_edges_of_large_files_are_skipped(
+    lake: DuckLake, spark: SparkSession, inlined: int
+) -> None:
+    # Rows 63, 64, 511 and 512 are at the edges of the words and blocks of the deletion bitmap.
     edges = "k IN (0, 63, 64, 511, 512, 1023, 1024, 5998, 5999) OR k BETWEEN 2048 AND 2559"
     execute(
         lake,
@@ -65,10 +67,10 @@ def test_a_table_without_rows_or_files_has_its_columns(lake: DuckLake, spark: Sp
     assert frame.schema.simpleString() == "struct<k:int,s:struct<a:date,b:array<decimal(9,2)>>>"
 
 
-# --- what becomes of columns ---------------------------------------------------------------------------------------
+# --- schema changes ------------------------------------------------------------------------------------------------
 
 
-def test_renamed_dropped_added_and_promoted_columns(lake: DuckLake, spark: SparkSession) -> None:
+def test_renamed_dropped_added_and_promoted_columns_are_read(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (a INTEGER, b VARCHAR DEFAULT 'new', c FLOAT, d UTINYINT)",
@@ -88,14 +90,14 @@ def test_renamed_dropped_added_and_promoted_columns(lake: DuckLake, spark: Spark
         "INSERT INTO t SELECT range, 1, 2, 3.5, now(), 'z', 9 FROM range(20)",
         "DELETE FROM t WHERE a BETWEEN 3 AND 15",
         "CALL ducklake_flush_inlined_data('it_s_a__lake__100_')",
-        # A rewritten file keeps the names that it had, though it is younger than the new ones.
+        # A rewritten file keeps its old column names although it is newer than the rename.
         "CALL ducklake_rewrite_data_files('it_s_a__lake__100_', delete_threshold => 0.1)",
         "CALL ducklake_merge_adjacent_files('it_s_a__lake__100_')",
     )
     check_every_snapshot(lake, spark)
 
 
-def test_fields_inside_structs_lists_and_maps_change(lake: DuckLake, spark: SparkSession) -> None:
+def test_schema_changes_inside_structs_lists_and_maps_are_read(lake: DuckLake, spark: SparkSession) -> None:
     filled = "INSERT INTO t SELECT range, {{'a': range, 'b': {}}}, [{{'x': range}}, NULL], MAP {{'k': {{'y': range}}}}"
     execute(
         lake,
@@ -115,8 +117,8 @@ def test_fields_inside_structs_lists_and_maps_change(lake: DuckLake, spark: Spar
     check_every_snapshot(lake, spark)
 
 
-def test_a_struct_none_of_whose_first_fields_is_left(lake: DuckLake, spark: SparkSession) -> None:
-    # Where such a struct was NULL, DuckDB makes one that is not, of the defaults of its new fields; we keep the NULL.
+def test_a_struct_that_lost_all_its_original_fields_is_read(lake: DuckLake, spark: SparkSession) -> None:
+    # DuckDB turns a NULL struct of that kind into a struct of the defaults of its new fields; Spark keeps the NULL.
     execute(
         lake,
         "CREATE TABLE t (k INTEGER, s STRUCT(a INTEGER))",
@@ -129,7 +131,7 @@ def test_a_struct_none_of_whose_first_fields_is_left(lake: DuckLake, spark: Spar
     check(lake, spark)
 
 
-def test_a_table_that_is_filled_and_altered_in_one_transaction(lake: DuckLake, spark: SparkSession) -> None:
+def test_a_table_filled_and_altered_in_one_transaction_is_read(lake: DuckLake, spark: SparkSession) -> None:
     lake.execute(
         ["CREATE TABLE t (a INTEGER)", "INSERT INTO t SELECT range FROM range(20)", "ALTER TABLE t RENAME a TO b"],
         atomic=True,
@@ -141,7 +143,7 @@ def test_a_table_that_is_filled_and_altered_in_one_transaction(lake: DuckLake, s
     check_every_snapshot(lake, spark)
 
 
-def test_a_default_that_spark_cannot_write_is_left_to_duckdb(
+def test_a_default_that_spark_cannot_express_is_read_by_duckdb(
     lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     execute(
@@ -155,10 +157,10 @@ def test_a_default_that_spark_cannot_write_is_left_to_duckdb(
     assert "has no form in Spark" in caplog.text
 
 
-# --- partitions and files of others --------------------------------------------------------------------------------
+# --- partitions and added files ------------------------------------------------------------------------------------
 
 
-def test_folders_of_partitions_neither_add_nor_change_columns(lake: DuckLake, spark: SparkSession) -> None:
+def test_partition_folders_neither_add_nor_change_columns(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (p VARCHAR, ts TIMESTAMPTZ, v INTEGER)",
@@ -174,7 +176,7 @@ def test_folders_of_partitions_neither_add_nor_change_columns(lake: DuckLake, sp
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_files_of_others_are_read_by_their_own_names(
+def test_added_files_are_read_by_their_column_names(
     lake: DuckLake, spark: SparkSession, tmp_path: Path, copied: bool
 ) -> None:
     execute(lake, "CREATE TABLE t (id BIGINT, name VARCHAR, s STRUCT(a INTEGER, b INTEGER), region VARCHAR)")
@@ -198,10 +200,10 @@ def test_files_of_others_are_read_by_their_own_names(
 
 
 @pytest.mark.parametrize("deleted", ["by file", "inlined"])
-def test_columns_of_any_name_bring_no_deleted_row_back(
+def test_a_column_named_metadata_brings_no_deleted_row_back(
     lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture, deleted: str
 ) -> None:
-    # Spark has a column of that name for each file, which a table's own would take the place of.
+    # Spark exposes a hidden file column of that name; a column of the table would shadow it.
     execute(
         lake,
         "CREATE TABLE t (i INTEGER, _metadata STRUCT(file_path VARCHAR, row_index BIGINT))",
@@ -214,7 +216,7 @@ def test_columns_of_any_name_bring_no_deleted_row_back(
     check(lake, spark, select="i", columns=["i"])
 
 
-def test_what_a_session_has_cached_is_not_in_the_way(lake: DuckLake, spark: SparkSession) -> None:
+def test_a_cached_frame_does_not_affect_later_reads(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(20)")
     before = lake.read("t", spark).cache()
     try:
@@ -226,7 +228,7 @@ def test_what_a_session_has_cached_is_not_in_the_way(lake: DuckLake, spark: Spar
         before.unpersist()
 
 
-def test_a_file_that_is_in_a_table_twice_is_read_twice(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_added_to_a_table_twice_is_read_twice(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
     execute(lake, "CREATE TABLE t (i BIGINT)")
     with lake.connect() as con:
         con.execute(f"COPY (SELECT range AS i FROM range(5)) TO '{tmp_path}/a.parquet'")
@@ -235,7 +237,7 @@ def test_a_file_that_is_in_a_table_twice_is_read_twice(lake: DuckLake, spark: Sp
     check(lake, spark)
 
 
-def test_dates_of_the_old_calendar_are_those_that_duckdb_reads(
+def test_julian_calendar_dates_match_what_duckdb_reads(
     lake: DuckLake, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
@@ -250,7 +252,7 @@ def test_dates_of_the_old_calendar_are_those_that_duckdb_reads(
     assert is_native(lake.read("t", spark, columns=["i"]))
 
 
-def test_values_that_stand_in_paths_only(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+def test_values_stored_only_in_hive_paths_are_read(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
     execute(lake, "CREATE TABLE t (id BIGINT, region VARCHAR, day DATE)")
     execute(lake, "ALTER TABLE t SET PARTITIONED BY (region, day)")
     with lake.connect() as con:
@@ -264,12 +266,10 @@ def test_values_that_stand_in_paths_only(lake: DuckLake, spark: SparkSession, tm
     check(lake, spark)
 
 
-# --- what Spark's plan shows ---------------------------------------------------------------------------------------
+# --- Spark plans ---------------------------------------------------------------------------------------------------
 
 
-def test_a_clean_table_is_read_by_spark_alone_and_its_filters_reach_the_files(
-    lake: DuckLake, spark: SparkSession
-) -> None:
+def test_a_table_without_deletes_is_read_natively_with_pushed_filters(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (k INTEGER, v VARCHAR, n BIGINT)",
@@ -282,12 +282,12 @@ def test_a_clean_table_is_read_by_spark_alone_and_its_filters_reach_the_files(
     assert "Join" not in plan
     pushed = plan.partition("PushedFilters: [")[2].partition("]")[0]
     assert {"IsNotNull(v)", "LessThan(k,50)", "GreaterThan(n,40)"} <= set(pushed.split(", "))
-    assert "InMemoryFileIndex(1 paths)" in plan  # the other file is left out by its statistics
+    assert "InMemoryFileIndex(1 paths)" in plan  # the other file is pruned by its statistics
     assert frame.count() == 9
     assert "ReadSchema: struct<k:int>" in plan_of(lake.read("t", spark, columns=["k"]))
 
 
-def test_only_files_with_deletions_are_joined(lake: DuckLake, spark: SparkSession) -> None:
+def test_only_files_with_deletes_are_joined(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (k INTEGER)",
@@ -314,7 +314,7 @@ def test_only_files_with_deletions_are_joined(lake: DuckLake, spark: SparkSessio
         ("spark.sql.retainGroupColumns", "false"),
     ],
 )
-def test_no_setting_of_the_session_matters_whenever_it_is_set(
+def test_session_settings_do_not_change_what_is_read(
     lake: DuckLake, spark: SparkSession, setting: str, value: str
 ) -> None:
     execute(
@@ -326,17 +326,17 @@ def test_no_setting_of_the_session_matters_whenever_it_is_set(
         "DELETE FROM t WHERE id = 3",
         "INSERT INTO t SELECT range, 'x', NULL, now(), 'y', 'z' FROM range(30)",
     )
-    other = spark.newSession()
+    session = spark.newSession()
     where = "p = 'x' AND ts >= '2024-01-01' AND w <> 'v\\5'"
-    before = [lake.read("t", other), lake.read("t", other, where=where)]
-    theirs = [read_rows(frame) for frame in before]
-    other.conf.set(setting, value)
-    for frames in (before, [lake.read("t", other), lake.read("t", other, where=where)]):
-        assert [read_rows(frame) for frame in frames] == theirs
-    check(lake, other, where=where)
+    before = [lake.read("t", session), lake.read("t", session, where=where)]
+    rows_before = [read_rows(frame) for frame in before]
+    session.conf.set(setting, value)
+    for frames in (before, [lake.read("t", session), lake.read("t", session, where=where)]):
+        assert [read_rows(frame) for frame in frames] == rows_before
+    check(lake, session, where=where)
 
 
-def test_it_is_no_matter_how_old_a_date_is(lake: DuckLake, spark: SparkSession) -> None:
+def test_ancient_dates_match_duckdb_in_every_time_zone(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (d DATE, ts TIMESTAMP, tz TIMESTAMPTZ)",
@@ -344,12 +344,12 @@ def test_it_is_no_matter_how_old_a_date_is(lake: DuckLake, spark: SparkSession) 
         " (VALUES ('0001-01-01'::DATE), ('1582-10-04'), ('1582-10-15'), ('1900-01-01'), (NULL)) v(d)",
     )
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
-        other = spark.newSession()
-        other.conf.set("spark.sql.session.timeZone", zone)
-        check(lake, other)
+        session = spark.newSession()
+        session.conf.set("spark.sql.session.timeZone", zone)
+        check(lake, session)
 
 
-def test_what_is_fine_for_both_engines_is_native(
+def test_schema_changes_and_deletes_are_read_natively(
     lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     execute(
@@ -365,7 +365,7 @@ def test_what_is_fine_for_both_engines_is_native(
     assert no_fallback(caplog)
 
 
-def test_only_what_is_in_doubt_is_looked_up_in_files(lake: DuckLake, spark: SparkSession) -> None:
+def test_footers_are_read_only_for_columns_in_doubt(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (a INTEGER, b INTEGER DEFAULT 5, c INTEGER)",

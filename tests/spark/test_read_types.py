@@ -1,4 +1,4 @@
-"""Every type is read as DuckDB has it: NULLs, extremes, whatever the session's time zone, from files and inlined."""
+"""Every type is read as DuckDB reads it: NULLs and extremes, in all time zones, from files and inlined rows."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from ducklake_orch.errors import UnsupportedStatementError
 from tests.support.spark_reads import ENGINES, check, execute, expected, is_native, read_rows
 
 Types = dict[str, tuple[str, list[str], str | None]]
-# Type, some values, and what Spark has of them in DuckDB's words where that is another type.
+# DuckDB type, sample values, and the DuckDB name of the type that Spark reads, if it differs.
 PLAIN: Types = {
     "boolean": ("BOOLEAN", ["true", "false"], None),
     "int8": ("TINYINT", ["-128", "127"], None),
@@ -57,7 +57,7 @@ def lake(tmp_path: Path) -> DuckLake:
 
 
 def fill(lake: DuckLake, types: Types, *, inlined: bool) -> None:
-    """Make a table with a column for each type, and rows with each value and without any."""
+    """Create a table with a column per type, and rows with each sample value and with NULLs."""
     lake.set_option("data_inlining_row_limit", 1000 if inlined else 0)
     columns = ", ".join(f"{name} {kind}" for name, (kind, _, _) in types.items())
     longest = max(len(values) for _, values, _ in types.values())
@@ -78,31 +78,33 @@ def sessions(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("inlined", [False, True])
-def test_what_both_engines_read(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
+def test_plain_types_are_read_by_both_engines(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
     fill(lake, PLAIN, inlined=inlined)
-    theirs = expected(lake, f"SELECT {in_spark(PLAIN)} FROM t")
+    wanted = expected(lake, f"SELECT {in_spark(PLAIN)} FROM t")
     for session in sessions(spark):
         for engine in ENGINES:
             frame = lake.read("t", session, engine=engine)
-            assert read_rows(frame) == theirs, f"{engine}, {session.conf.get('spark.sql.session.timeZone')}"
+            assert read_rows(frame) == wanted, f"{engine}, {session.conf.get('spark.sql.session.timeZone')}"
     assert inlined or is_native(lake.read("t", spark))
 
 
 @pytest.mark.parametrize("inlined", [False, True])
-def test_what_only_duckdb_reads(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
+def test_types_without_a_spark_equivalent_are_read_by_duckdb(
+    lake: DuckLake, spark: SparkSession, inlined: bool
+) -> None:
     fill(lake, ONLY_DUCKDB, inlined=inlined)
-    theirs = expected(lake, f"SELECT {in_spark(ONLY_DUCKDB)} FROM t")
-    assert read_rows(lake.read("t", spark)) == theirs
+    wanted = expected(lake, f"SELECT {in_spark(ONLY_DUCKDB)} FROM t")
+    assert read_rows(lake.read("t", spark)) == wanted
     assert all(read_rows(lake.read("t", spark, columns=[name])) for name in ONLY_DUCKDB)
 
 
-def test_numbers_beyond_what_spark_holds_are_no_other_numbers(lake: DuckLake, spark: SparkSession) -> None:
+def test_integers_beyond_sparks_range_fail_instead_of_changing(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (h HUGEINT)", "INSERT INTO t VALUES (170141183460469231731687303715884105727)")
     with pytest.raises(Exception, match="170141183460469231731687303715884105727"):
         lake.read("t", spark).collect()
 
 
-def test_geometry_comes_as_wkb(lake: DuckLake, spark: SparkSession) -> None:
+def test_geometry_is_read_as_wkb(lake: DuckLake, spark: SparkSession) -> None:
     wkb = "unhex('0101000000000000000000F03F0000000000000040')"
     execute(
         lake,
@@ -110,12 +112,12 @@ def test_geometry_comes_as_wkb(lake: DuckLake, spark: SparkSession) -> None:
         f"INSERT INTO t SELECT range, ST_GeomFromWKB({wkb}) FROM range(20)",
         "INSERT INTO t SELECT range, NULL FROM range(20)",
     )
-    theirs = expected(lake, "SELECT k, ST_AsWKB(g)::BLOB AS g FROM t")
+    wanted = expected(lake, "SELECT k, ST_AsWKB(g)::BLOB AS g FROM t")
     for engine in ENGINES:
-        assert read_rows(lake.read("t", spark, engine=engine)) == theirs
+        assert read_rows(lake.read("t", spark, engine=engine)) == wanted
 
 
-def test_variants_come_as_variants(lake: DuckLake, spark: SparkSession) -> None:
+def test_variants_are_read_as_variants(lake: DuckLake, spark: SparkSession) -> None:
     execute(
         lake,
         "CREATE TABLE t (k INTEGER, v VARIANT)",
@@ -138,9 +140,7 @@ def test_a_type_that_spark_lacks_is_refused_by_name(lake: DuckLake, spark: Spark
     assert lake.read("t", spark, columns=["k"], where="n > '2000-01-01'").count() == 20
 
 
-def test_a_field_that_is_dropped_is_gone_from_files_that_have_it_and_from_files_that_lack_it(
-    lake: DuckLake, spark: SparkSession
-) -> None:
+def test_a_dropped_nested_field_is_read_from_no_file(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (s STRUCT(a INTEGER), l STRUCT(b INTEGER)[])")
     execute(lake, "INSERT INTO t VALUES ({'a': 1}, [{'b': 1}])")
     execute(lake, "ALTER TABLE t ADD COLUMN s.x INTEGER", "ALTER TABLE t ADD COLUMN l.element.x INTEGER")

@@ -1,10 +1,10 @@
-"""A condition means the same in Spark as in DuckDB, or DuckDB judges the rows."""
+"""Spark evaluates a condition only if it means the same there as in DuckDB; otherwise DuckDB does."""
 
 from functools import reduce
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
@@ -87,33 +87,33 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> DuckLake:
 
 
 def check_all(lake: DuckLake, spark: SparkSession, conditions: list[str], *, native: bool) -> None:
-    """Compare what meets each condition with DuckDB's answer, in one job."""
-    frames, theirs = [], []
+    """Compare the rows that match each condition with those of DuckDB, in one Spark job."""
+    frames, wanted = [], []
     for n, where in enumerate(conditions):
         frame = lake.read("t", spark, columns=["k", "v"], where=where)
         assert ("InArrow" in plan_of(frame)) != native, where
         frames.append(frame.selectExpr(f"{n} AS n", "*"))
-        theirs.append(expected(lake, f"SELECT {n} AS n, k, v FROM t WHERE {where}\n"))
-    ours = read_rows(reduce(lambda one, other: one.unionAll(other), frames))
+        wanted.append(expected(lake, f"SELECT {n} AS n, k, v FROM t WHERE {where}\n"))
+    found = read_rows(reduce(DataFrame.unionAll, frames))
     for n, where in enumerate(conditions):
-        assert [row for row in ours if row.startswith(f"[{n},")] == theirs[n], where
+        assert [row for row in found if row.startswith(f"[{n},")] == wanted[n], where
 
 
-def test_what_spark_means_by_it_too(lake: DuckLake, spark: SparkSession) -> None:
+def test_conditions_that_spark_shares_are_evaluated_natively(lake: DuckLake, spark: SparkSession) -> None:
     check_all(lake, spark, NATIVE, native=True)
 
 
-def test_duckdb_judges_the_other_conditions(lake: DuckLake, spark: SparkSession) -> None:
+def test_other_conditions_are_evaluated_by_duckdb(lake: DuckLake, spark: SparkSession) -> None:
     check_all(lake, spark, LEFT_TO_DUCKDB, native=False)
 
 
-def test_duckdb_reads_with_every_condition(lake: DuckLake, spark: SparkSession) -> None:
+def test_the_duckdb_engine_evaluates_every_condition(lake: DuckLake, spark: SparkSession) -> None:
     every = " AND ".join(f"((\n{where}\n) OR true)" for where in NATIVE)
     check(lake, spark, engines=["duckdb"], where=f"k > 20 AND {every}", select="k, v", columns=["k", "v"])
 
 
 @pytest.mark.parametrize("engine", ["native", "duckdb"])
-def test_what_is_no_condition_on_rows_is_refused_alike(lake: DuckLake, spark: SparkSession, engine: str) -> None:
+def test_invalid_conditions_are_refused_by_both_engines(lake: DuckLake, spark: SparkSession, engine: str) -> None:
     for wrong in ("k", "k > 1; DROP TABLE t", "true) OR (true", "count(*) > 1", "k IN (SELECT 1)"):
         for session in (None, spark):
             with pytest.raises(StatementError, match="`where`"):
@@ -122,7 +122,7 @@ def test_what_is_no_condition_on_rows_is_refused_alike(lake: DuckLake, spark: Sp
         lake.read("t", spark, where="kk = 1", engine=engine)  # type: ignore[call-overload]
 
 
-def test_numbers_that_are_none_are_greater_than_all(tmp_path: Path, spark: SparkSession) -> None:
+def test_nan_compares_greater_than_every_number(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     execute(
         lake,

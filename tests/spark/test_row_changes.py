@@ -1,4 +1,4 @@
-"""Rows to change, looked for by tasks of Spark: the same that DuckDB finds in this process."""
+"""Row changes whose rows Spark tasks search: the same rows that DuckDB finds in process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -32,25 +32,28 @@ def rows(lake: DuckLake) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
 def test_both_engines_change_the_same_rows(make_lake: MakeLake, spark: SparkSession) -> None:
-    here, there = twins(make_lake)
+    duckdb_lake, spark_lake = twins(make_lake)
     for where in CONDITIONS:
-        for lake, engine in ((here, "duckdb"), (there, "spark")):
+        for lake, engine in ((duckdb_lake, "duckdb"), (spark_lake, "spark")):
             updated = lake.update("t", {"x": "x + 1"}, where, spark=spark, engine=engine)
             assert updated.engine == engine
-        assert rows(here) == rows(there)
+        assert rows(duckdb_lake) == rows(spark_lake)
     for where in CONDITIONS:
-        done = [lake.delete("t", where, spark=spark, engine=e) for lake, e in ((here, "duckdb"), (there, "spark"))]
+        done = [
+            lake.delete("t", where, spark=spark, engine=engine)
+            for lake, engine in ((duckdb_lake, "duckdb"), (spark_lake, "spark"))
+        ]
         assert done[0].rows_removed == done[1].rows_removed
-        assert rows(here) == rows(there)
-    assert there.fsck(deep=True, storage=True).findings == []
+        assert rows(duckdb_lake) == rows(spark_lake)
+    assert spark_lake.fsck(deep=True, storage=True).findings == []
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_little_is_looked_for_in_this_process(make_lake: MakeLake, spark: SparkSession) -> None:
-    here, _ = twins(make_lake)
-    assert here.delete("t", "i = 3", spark=spark).engine == "duckdb"
-    refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="spark"), "session")
-    refused(errors.ConfigError, lambda: here.delete("t", "i = 4", engine="sparc"), "`engine`", "spark")
+def test_small_changes_are_searched_in_the_driver_process(make_lake: MakeLake, spark: SparkSession) -> None:
+    duckdb_lake, _ = twins(make_lake)
+    assert duckdb_lake.delete("t", "i = 3", spark=spark).engine == "duckdb"
+    refused(errors.ConfigError, lambda: duckdb_lake.delete("t", "i = 4", engine="spark"), "session")
+    refused(errors.ConfigError, lambda: duckdb_lake.delete("t", "i = 4", engine="sparc"), "`engine`", "spark")
 
 
 def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark: SparkSession) -> None:
@@ -65,17 +68,17 @@ def test_many_files_in_a_task_need_no_more_memory_than_one(tmp_path: Path, spark
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_a_search_that_fails_is_an_error_of_ours(make_lake: MakeLake, spark: SparkSession) -> None:
+def test_a_failed_search_raises_a_ducklake_orch_error(make_lake: MakeLake, spark: SparkSession) -> None:
     (lake, _) = twins(make_lake)
     Path(lake.table("t").files()[0].path).unlink()
     with pytest.raises(errors.DuckLakeOrchError, match=r"Finding rows of .* in Spark"):
         lake.delete("t", "i % 7 = 3", spark=spark, engine="spark")
-    with pytest.raises(errors.DuckLakeOrchError):  # nor is what comes after it spoiled
+    with pytest.raises(errors.DuckLakeOrchError):  # a later search in process reports its own error
         lake.delete("t", "i % 7 = 3")
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_what_only_this_process_has_is_used_here_however_much_there_is(
+def test_lakes_with_on_connect_hooks_are_changed_in_the_driver_process(
     make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ducklake_orch.spark.row_finder.MIN_BYTES_FOR_SPARK", 1)
@@ -89,20 +92,20 @@ def test_what_only_this_process_has_is_used_here_however_much_there_is(
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK)], indirect=True, ids=str)
-def test_tasks_look_for_what_a_frame_replaces_and_write_what_stays(
+def test_tasks_find_replaced_rows_and_rewrite_retained_ones(
     make_lake: MakeLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def here(*_: Any) -> None:
-        raise AssertionError("in this process")
+    def in_process(*_: Any) -> None:
+        raise AssertionError("the driver process searches or writes rows")
 
     monkeypatch.setattr("ducklake_orch.spark.row_finder.MIN_BYTES_FOR_SPARK", 1)
     monkeypatch.setattr("ducklake_orch.spark.row_workers.MIN_BYTES_FOR_SPARK", 1)
-    monkeypatch.setattr("ducklake_orch.catalog.search.row_positions.DuckDBFinder.find", here)
-    monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.write_known_rows", here)
+    monkeypatch.setattr("ducklake_orch.catalog.search.row_positions.DuckDBFinder.find", in_process)
+    monkeypatch.setattr("ducklake_orch.catalog.verbs.replace_rows.write_known_rows", in_process)
     lake = make_lake("one")
     lake.write(spark.range(0, 1000, 1, 2).selectExpr("id", "id % 10 AS part"), "t", mode="append")
     ids = row_ids(lake, "t")
-    for part, first in ((3, 5000), (4, 6000)):  # the second makes files go over three tenths: they are written anew
+    for part, first in ((3, 5000), (4, 6000)):  # the second exceeds 30 % deleted rows: the files are rewritten
         where = f"part = {part} OR part = {part + 3}"
         new = spark.range(first, first + 5).selectExpr("id", f"CAST({part} AS BIGINT) AS part")
         assert lake.write(new, "t", mode="replace_where", where=where).rows_removed == 200

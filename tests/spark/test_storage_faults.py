@@ -1,4 +1,4 @@
-"""Storage that is busy, slow or full while executors write: one clear error or none, one copy of the rows, no stray."""
+"""Busy, slow or full storage while executors write: at most one clear error, every row once, no stray file."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ on_s3 = pytest.mark.parametrize("backend", [Backend(SQLITE, S3_DISK)], indirect=
 
 
 @dataclass
-class Behind:
+class ProxiedLake:
     """A lake on S3, reached directly and through a proxy."""
 
     direct: DuckLake
@@ -34,7 +34,7 @@ class Behind:
 
 
 @pytest.fixture
-def behind(make_lake: MakeLake, spark: SparkSession) -> Iterator[Behind]:
+def proxied(make_lake: MakeLake, spark: SparkSession) -> Iterator[ProxiedLake]:
     direct = make_lake(data_inlining_row_limit=0)
     direct.write(spark.range(5), "t", mode="append")
     storage = direct.config.storage
@@ -43,51 +43,51 @@ def behind(make_lake: MakeLake, spark: SparkSession) -> Iterator[Behind]:
     host, _, port = storage.endpoint.rpartition("://")[2].partition(":")
     with FaultProxy(host, int(port)) as proxy:
         through = storage.model_copy(update={"endpoint": storage.endpoint.replace(f":{port}", f":{proxy.port}")})
-        yield Behind(direct, DuckLake(direct.config.model_copy(update={"storage": through})), proxy)
+        yield ProxiedLake(direct, DuckLake(direct.config.model_copy(update={"storage": through})), proxy)
 
 
 @on_s3
-def test_a_busy_storage_is_asked_again(behind: Behind, spark: SparkSession) -> None:
-    behind.proxy.answer_503(times=3)
-    behind.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append")
-    assert behind.proxy.answers_503 == 3
-    behind.assert_whole(1000)
+def test_requests_to_busy_storage_are_retried(proxied: ProxiedLake, spark: SparkSession) -> None:
+    proxied.proxy.answer_503(times=3)
+    proxied.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append")
+    assert proxied.proxy.answers_503 == 3
+    proxied.assert_whole(1000)
 
 
 @on_s3
-def test_a_storage_that_stays_busy_is_a_clear_error(behind: Behind, spark: SparkSession) -> None:
-    behind.proxy.answer_503()
-    told = refused(
+def test_storage_that_stays_busy_raises_storage_busy_error(proxied: ProxiedLake, spark: SparkSession) -> None:
+    proxied.proxy.answer_503()
+    message = refused(
         errors.StorageBusyError,
-        lambda: behind.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append"),
+        lambda: proxied.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append"),
         "main.t",
         "503",
     )
-    assert "at org.apache" not in told
-    behind.proxy.restore()
-    behind.assert_whole(5)
+    assert "at org.apache" not in message
+    proxied.proxy.restore()
+    proxied.assert_whole(5)
 
 
 @on_s3
-def test_a_slow_storage_is_waited_for(behind: Behind, spark: SparkSession) -> None:
-    behind.proxy.delay(0.05)
-    behind.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append")
-    assert behind.lake.read("t", spark, engine="duckdb").count() == 1000
-    behind.proxy.restore()
-    behind.assert_whole(1000)
+def test_slow_storage_delays_but_does_not_fail_a_write(proxied: ProxiedLake, spark: SparkSession) -> None:
+    proxied.proxy.delay(0.05)
+    proxied.lake.write(spark.range(5, 1000, 1, 2), "t", mode="append")
+    assert proxied.lake.read("t", spark, engine="duckdb").count() == 1000
+    proxied.proxy.restore()
+    proxied.assert_whole(1000)
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "native"])
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_a_full_disk_is_a_clear_error(
+def test_a_full_disk_raises_storage_error_and_leaves_no_file(
     make_lake: MakeLake, backend: Backend, spark: SparkSession, tmp_path: Path, engine: str
 ) -> None:
     try:
         with small_disk(2 << 20, tmp_path / "disk") as folder:
             lake = make_lake(data_inlining_row_limit=0, storage=folder / "files")
             lake.write(spark.range(5), "t", mode="append", engine=engine)
-            much = spark.range(0, 2_000_000, 1, 2).selectExpr("xxhash64(id) AS id")
-            refused(errors.StorageError, lambda: lake.write(much, "t", mode="append", engine=engine), "No space left")
+            large = spark.range(0, 2_000_000, 1, 2).selectExpr("xxhash64(id) AS id")
+            refused(errors.StorageError, lambda: lake.write(large, "t", mode="append", engine=engine), "No space left")
             assert lake.fsck(deep=True, storage=True).findings == []
             lake.write(spark.range(5, 1000, 1, 2), "t", mode="append", engine=engine)
             assert lake.table("t").count() == 1000

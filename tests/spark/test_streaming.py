@@ -1,4 +1,4 @@
-"""Streams into a table: every row exactly once, however often the query is killed and started again."""
+"""Streams into a table: every row exactly once, although the query is killed and restarted."""
 
 import json
 import os
@@ -52,8 +52,8 @@ def start(folder: Path, batches: int, fault: str | None = None) -> subprocess.Po
 
 
 def kill(query: subprocess.Popen[str]) -> None:
-    """Kill the query and its JVM, which would go on for a while."""
-    with suppress(ProcessLookupError):  # all of them are dead already
+    """Kill the query and its JVM, which would otherwise keep running for a while."""
+    with suppress(ProcessLookupError):  # the processes have ended already
         os.killpg(query.pid, signal.SIGKILL)
     query.wait()
     assert query.stdout is not None
@@ -72,13 +72,13 @@ def lines(query: subprocess.Popen[str], until: str, seconds: float = 120) -> lis
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("times", [3, pytest.param(10, marks=pytest.mark.full)])
-def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: Path, times: int) -> None:
+def test_a_repeatedly_killed_query_writes_every_row_once(tmp_path: Path, times: int) -> None:
     for number in range(times):
-        if number % 3 == 0:  # right after the commit, of which Spark then does not know
+        if number % 3 == 0:  # killed after the commit, before Spark records the batch
             query = start(tmp_path, 1000, fault="commit.after")
             query.wait(120)
             assert query.returncode == -signal.SIGKILL, (tmp_path / "log").read_text()[-3000:]
-        elif number % 3 == 1:  # with files that nobody commits
+        elif number % 3 == 1:  # killed before the commit, after the files are written
             query = start(tmp_path, 1000, fault="files.written")
             query.wait(120)
         else:
@@ -88,20 +88,20 @@ def test_a_query_that_is_killed_again_and_again_writes_every_row_once(tmp_path: 
     lake = DuckLake.local(tmp_path / "lake")
     done = lake.table("t").count() // 40
     query = start(tmp_path, done + 3)
-    said = lines(query, "done")
-    assert said[-1] == "done", (tmp_path / "log").read_text()[-3000:]
+    output = lines(query, "done")
+    assert output[-1] == "done", (tmp_path / "log").read_text()[-3000:]
     kill(query)
     values = lake.read("t", columns=["value"]).column("value").to_pylist()
     assert sorted(values) == list(range(40 * (done + 3)))
-    about = [snapshot for snapshot in lake.snapshots() if snapshot.author == "stream"]
-    assert len(about) == done + 3
-    extra = about[0].extra
+    streamed = [snapshot for snapshot in lake.snapshots() if snapshot.author == "stream"]
+    assert len(streamed) == done + 3
+    extra = streamed[0].extra
     assert isinstance(extra, dict)
     assert json.loads(json.dumps(extra))["stream"]["batch"] == done + 2
     assert {finding.code for finding in lake.fsck(storage=True).findings} <= {"stray-file"}
 
 
-def test_a_batch_that_runs_again_adds_nothing(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_replayed_batch_writes_no_row_twice(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     write = lake.stream_writer("t", query="orders", commit=CommitInfo(message="m"))
     frame = spark.range(10)
@@ -115,7 +115,7 @@ def test_a_batch_that_runs_again_adds_nothing(tmp_path: Path, spark: SparkSessio
     assert lake.table("t").count() == 30
 
 
-def test_a_replacing_batch_that_runs_again_undoes_nothing_that_came_later(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_replayed_overwrite_batch_keeps_later_writes(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     write = lake.stream_writer("t", "overwrite", query="totals")
     assert write(spark.range(3), 0) is not None
@@ -130,7 +130,7 @@ def test_a_stream_of_changes_is_merged_batch_by_batch(tmp_path: Path, spark: Spa
     lake = DuckLake.local(tmp_path / "lake")
     write = lake.stream_writer("customers", "merge", query="changes", keys=["id"])
     for batch, (start, end) in enumerate([(0, 4), (2, 6), (2, 6)]):
-        for _ in range(2):  # the second time as after a restart
+        for _ in range(2):  # the second call replays the batch, as after a restart
             write(spark.range(start, end).selectExpr("id", f"{batch} AS batch"), batch)
     assert sorted(map(tuple, (row.values() for row in lake.read("customers").to_pylist()))) == [
         (0, 0), (1, 0), (2, 2), (3, 2), (4, 2), (5, 2)
@@ -138,7 +138,7 @@ def test_a_stream_of_changes_is_merged_batch_by_batch(tmp_path: Path, spark: Spa
     assert len(lake.snapshots()) == 4
 
 
-def test_without_a_query_the_batch_must_be_of_one(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_batch_outside_a_streaming_query_needs_a_query_name(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     with pytest.raises(ConfigError, match="not a batch of a streaming query"):
         lake.stream_writer("t")(spark.range(3), 0)

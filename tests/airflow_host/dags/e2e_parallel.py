@@ -1,4 +1,4 @@
-"""Sixteen tasks that replace sixteen partitions side by side, and one that is killed after it has written."""
+"""Sixteen concurrent tasks that replace sixteen partitions, and a task that is killed after its commit."""
 
 import os
 import signal
@@ -27,7 +27,7 @@ with DAG("e2e_killed", schedule=None):
 
     @task(retries=2, retry_delay=1)
     def append(ti: object = None, params: dict[str, str] | None = None) -> None:
-        """Append, and die before Airflow hears of it: by a signal that cannot be caught, then by one that can."""
+        """Append, then die before Airflow records success: first by SIGKILL, then by SIGTERM, which can be caught."""
         DuckLakeHook().write(pa.table({"n": [1, 2, 3]}), "killed", mode="append")
         tries = ti.try_number  # type: ignore[attr-defined]
         if tries < 3:

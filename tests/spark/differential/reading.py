@@ -1,4 +1,4 @@
-"""What Spark reads, compared with the model: by both engines, now and in the past, in several time zones."""
+"""Compare Spark reads with the model: both engines, current and earlier snapshots, several time zones."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -25,10 +25,10 @@ _ENGINES: tuple[_Engine, ...] = ("native", "duckdb")
 
 @dataclass(frozen=True)
 class _Read:
-    """A DataFrame, and what should be in it.
+    """A DataFrame and its expected rows.
 
     Attributes:
-        what: The reader, and how it was asked.
+        what: The reader and its arguments, for messages.
     """
 
     what: str
@@ -39,85 +39,85 @@ class _Read:
 
 
 class SparkChecker(Checker):
-    """Reads the lake with Spark, too.
+    """A checker that also reads the lake with Spark.
 
     Args:
-        others: What the other readers need.
-        sessions: Spark's sessions, by their time zones.
-        every: After how many looks of the others Spark has one; it always has when all is looked at.
+        others: Arguments of the base class.
+        sessions: Spark sessions by time zone.
+        every: Spark reads after every so many checks, and whenever a check covers everything.
     """
 
     def __init__(self, *others: Any, sessions: Mapping[str, SparkSession], every: int) -> None:
         super().__init__(*others)
         self._sessions, self._every = sessions, every
-        self._looks = 0
+        self._checks = 0
 
     def check(self, name: str, looks: Sequence[str], *, past: int = 1) -> set[str]:
         seen = super().check(name, looks, past=past)
-        self._looks += 1
+        self._checks += 1
         everything = len(looks) == len(LOOKS)
-        if everything or self._looks % self._every == 0:
+        if everything or self._checks % self._every == 0:
             engines = _ENGINES if everything else (self._rng.choice(_ENGINES),)
             for engine in engines:
                 seen |= self._with_spark(name, engine)
         return seen
 
     def _with_spark(self, name: str, engine: _Engine) -> set[str]:
-        """Look at a table in one job of Spark, or two when it had other columns."""
+        """Compare reads of a table in one Spark job per schema."""
         zone = self._rng.choice(sorted(self._sessions))
         session, reads = self._sessions[zone], []
         if table := self._model.tables.get(name):
             now = self._model.snapshot
-            reads.append(self._read(session, engine, table, now, look=""))
-            reads.append(self._read(session, engine, table, now, look=" with WHERE"))
-        if there := [at for at in self._model.retained if name in self._model.at(at)]:
-            at = self._rng.choice(there)
-            reads.append(self._read(session, engine, self._model.at(at)[name], at, look=" in the past"))
-        together: dict[Any, list[_Read]] = defaultdict(list)
+            reads.append(self._read(session, engine, table, now, variant=""))
+            reads.append(self._read(session, engine, table, now, variant=" with WHERE"))
+        if snapshots := [at for at in self._model.retained if name in self._model.at(at)]:
+            at = self._rng.choice(snapshots)
+            reads.append(self._read(session, engine, self._model.at(at)[name], at, variant=" in the past"))
+        by_schema: dict[Any, list[_Read]] = defaultdict(list)
         for read in reads:
-            together[str(read.frame.schema)].append(read)
+            by_schema[str(read.frame.schema)].append(read)
         seen = set()
-        for some in together.values():
-            self._compare(some, f"engine={engine}, {zone}")
+        for alike in by_schema.values():
+            self._compare(alike, f"engine={engine}, {zone}")
         for read in reads:
             seen.add(read.what.partition(" (")[0])
         if f"spark {engine}" in seen:
             seen.add(f"spark {engine}, {zone}")
         return seen
 
-    def _read(self, session: SparkSession, engine: _Engine, table: Table, at: int, *, look: str) -> _Read:
+    def _read(self, session: SparkSession, engine: _Engine, table: Table, at: int, *, variant: str) -> _Read:
         columns = [column.name for column in table.columns if is_read(column.type, engine)]
         asked = columns
-        if self._rng.random() < 0.2:  # whatever DuckDB then has to read for Spark
+        if self._rng.random() < 0.2:  # includes columns that DuckDB must read for Spark
             asked = [
                 column.name for column in table.columns if engine == "duckdb" or column.type != Scalar("TIMESTAMP_MS")
             ]
-        filtered = "WHERE" in look or self._rng.random() < 0.2
+        filtered = "WHERE" in variant or self._rng.random() < 0.2
         where = condition(self._rng, table.only(asked)) if filtered else None
-        some = matching(self._oracle, table, where) if where else set(table.rows)
-        ask: dict[str, Any] = {"where": where.sql if where else None, "engine": engine}
+        row_ids = matching(self._oracle, table, where) if where else set(table.rows)
+        arguments: dict[str, Any] = {"where": where.sql if where else None, "engine": engine}
         if at != self._model.snapshot or self._rng.random() < 0.5:
-            ask["snapshot"] = at
+            arguments["snapshot"] = at
         try:
-            frame = self._lake.read(table.name, session, columns=columns, **ask)
+            frame = self._lake.read(table.name, session, columns=columns, **arguments)
         except errors.UnsupportedStatementError as error:
             if "VARIANT" not in str(error):
                 raise
-            # Some files are for DuckDB to read, which cannot hand it over.
+            # DuckDB must read some of the files, and it cannot return VARIANTs to Spark.
             columns = [column.name for column in table.columns if column.name in columns and column.type != _VARIANT]
-            frame = self._lake.read(table.name, session, columns=columns, **ask)
+            frame = self._lake.read(table.name, session, columns=columns, **arguments)
         found = table.only(columns)
-        wanted = expected(self._oracle, self._with_json(found), some)
+        wanted = expected(self._oracle, self._with_json(found), row_ids)
         by = "native" if engine == "native" and not _has_python(frame) else "duckdb" if engine == "duckdb" else "both"
-        return _Read(f"spark {by}{look} (WHERE {ask['where']})", at, found, _tagged(frame, found), wanted)
+        return _Read(f"spark {by}{variant} (WHERE {arguments['where']})", at, found, _tagged(frame, found), wanted)
 
     def _with_json(self, table: Table) -> Table:
-        """Return a table with its VARIANTs as JSON."""
+        """Return a table with its VARIANT columns as JSON."""
         for column in table.columns:
             if column.type == _VARIANT:
                 json = type(column)(column.name, _JSON)
                 table = table.with_changed(
-                    column.name, json, lambda one: self._oracle.json(one) if isinstance(one, Typed) else one
+                    column.name, json, lambda value: self._oracle.json(value) if isinstance(value, Typed) else value
                 )
         return table
 
@@ -130,16 +130,16 @@ class SparkChecker(Checker):
         kinds = self._with_json(reads[0].table).types
         values = [_READ, *(_text(identifier(f"c{n}"), kind) for n, (_, kind) in enumerate(kinds))]
         rows: dict[Any, Rows] = defaultdict(Counter)
-        for one in self._oracle.texts_of(arrow, values):
-            rows[one[0]][one[1:]] += 1
+        for row in self._oracle.texts_of(arrow, values):
+            rows[row[0]][row[1:]] += 1
         for n, read in enumerate(reads):
             if rows[n] != read.wanted:
-                told = difference(self._with_json(read.table), read.wanted, rows[n])
-                raise Mismatch(f"{read.what}, {how}, `{read.table.name}` at {read.at}: {told}")
+                diff = difference(self._with_json(read.table), read.wanted, rows[n])
+                raise Mismatch(f"{read.what}, {how}, `{read.table.name}` at {read.at}: {diff}")
 
 
 def _tagged(frame: DataFrame, table: Table) -> DataFrame:
-    """Return its columns under plain names, VARIANTs as JSON."""
+    """Return a frame whose columns have plain names, with VARIANTs as JSON."""
     columns = []
     for n, (name, kind) in enumerate(table.types):
         column = spark_functions.col(f"`{name.replace('`', '``')}`")
@@ -152,6 +152,6 @@ def _has_python(frame: DataFrame) -> bool:
 
 
 def _text(sql: str, kind: Type) -> str:
-    """Return the SQL of a value's text, as Arrow has it from Spark."""
+    """Return SQL for the text of a value that Spark returned as Arrow."""
     value = f"ST_GeomFromWKB({sql})" if kind == Scalar("GEOMETRY") else f"CAST({sql} AS {sql_type(kind)})"
     return sql_text(value, kind)

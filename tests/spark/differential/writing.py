@@ -1,4 +1,4 @@
-"""Rows that are written by Spark, wherever it has their types."""
+"""A differential world whose rows Spark writes if it supports their types."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,15 +23,15 @@ class SparkWorld(World):
     """A lake that Spark writes to.
 
     Attributes:
-        sessions: Those it is written from, each with another time zone.
-        folder: Where the data lie before they are written.
+        sessions: The Spark sessions that write, each with another time zone.
+        folder: Where the input files of the writes are stored.
     """
 
     sessions: Sequence[SparkSession] = field(kw_only=True)
     folder: Path = field(kw_only=True)
 
     def rows(self, table: Table, many: int) -> dict[int, Row]:
-        """Return new rows, half the time such that Spark can write them: NULLs go into whatever there is."""
+        """Return new rows. Half the time, columns that Spark cannot write hold NULL."""
         found = super().rows(table, many)
         if self.chance(0.5):
             return found
@@ -42,7 +42,7 @@ class SparkWorld(World):
         }
 
     def write(self, rows: list[Row], columns: list[Column], name: str, **arguments: Any) -> WriteResult:
-        """Write rows from Spark if it has their types, else from Arrow."""
+        """Write rows from Spark if it supports their types, else from Arrow."""
         types = self._types(rows, columns, name)
         if types is None:
             return super().write(rows, columns, name, **arguments)
@@ -62,13 +62,13 @@ class SparkWorld(World):
         return result
 
     def _types(self, rows: list[Row], columns: list[Column], name: str) -> list[Type | None] | None:
-        """Return as what Spark writes each column, without a type where there are only NULLs; None where it cannot."""
+        """Return the type as which Spark writes each column (None if all NULL), or None if it cannot write the rows."""
         table = self.model.tables.get(name)
-        there = {one.name.lower(): one.type for one in table.columns} if table else {}
+        existing = {column.name.lower(): column.type for column in table.columns} if table else {}
         found: list[Type | None] = []
         for n, column in enumerate(columns):
             kind = as_written(column.type)
-            known = there.get(column.name.lower()) == column.type
+            known = existing.get(column.name.lower()) == column.type
             if not (known or kind == column.type) or (not known and kind == Scalar("VARIANT")):
                 return None
             if kind is None and any(row[n] is not None for row in rows):
@@ -79,10 +79,10 @@ class SparkWorld(World):
     def _frame(
         self, session: SparkSession, number: int, rows: list[Row], columns: list[Column], types: list[Type | None]
     ) -> DataFrame:
-        """Return the rows by way of a Parquet file: nothing else takes all values to Spark as they are."""
+        """Return the rows, read from a Parquet file: no other way passes all values to Spark unchanged."""
         given = [(c.name, kind) for c, kind in zip(columns, types, strict=True) if kind is not None]
-        some = [n for n, kind in enumerate(types) if kind is not None]
-        arrow = self.oracle.arrow(given, [[row[n] for n in some] for row in rows], lossless=False)
+        typed = [n for n, kind in enumerate(types) if kind is not None]
+        arrow = self.oracle.arrow(given, [[row[n] for n in typed] for row in rows], lossless=False)
         path = self.folder / f"{number}.parquet"
         pq.write_table(arrow, path)
         schema = from_arrow_schema(pa.schema(list(arrow.schema)), prefer_timestamp_ntz=True)

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: they die, they are executed again, they write side by side."""
+"""Runs in separate processes: killed, re-executed, and writing concurrently."""
 
 import os
 from collections import Counter
@@ -29,21 +29,21 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
     catalog, files = f"sqlite:///{tmp_path / 'lake.sqlite'}", str(tmp_path / "files")
     monkeypatch.setenv("LAKE_CATALOG", catalog)
     monkeypatch.setenv("LAKE_FILES", files)
-    monkeypatch.setenv("DIED", str(tmp_path / "died"))
+    monkeypatch.setenv("KILLED_MARK", str(tmp_path / "killed"))
     return DuckLake.from_url("lake", catalog=catalog, storage=files, create_if_missing=True)
 
 
-def test_a_step_whose_process_died_after_its_commit_appends_nothing_twice(lake: DuckLake, home: Path) -> None:
+def test_a_step_killed_after_its_commit_appends_no_row_twice(lake: DuckLake, home: Path) -> None:
     job = dg.reconstructable(jobs.events_job)
     with dg.DagsterInstance.local_temp(str(home)) as instance:
         with dg.execute_job(job, instance=instance) as first:
             assert not first.success
-        assert lake.table("events").count() == 2  # the commit that nobody heard of
+        assert lake.table("events").count() == 2  # committed, but not recorded by Dagster
         again = dg.ReexecutionOptions.from_failure(first.run_id, instance)
         with dg.execute_job(job, instance=instance, reexecution_options=again) as second:
             assert second.success
         assert lake.table("events").count() == 2
-        # What succeeded and is executed again takes effect.
+        # A re-execution of a step that succeeded takes effect.
         chosen = dg.ReexecutionOptions(parent_run_id=second.run_id, step_selection=["events"])
         with dg.execute_job(job, instance=instance, reexecution_options=chosen) as third:
             assert third.success
@@ -52,7 +52,7 @@ def test_a_step_whose_process_died_after_its_commit_appends_nothing_twice(lake: 
 
 
 def run_partition(home: str, key: str, lake: dict[str, str]) -> bool:
-    """Materialize a partition in a worker, as one run of a backfill."""
+    """Materialize a partition in a worker process, as one run of a backfill."""
     os.environ.update(lake)
     in_process: dict[str, Any] = {"execution": {"config": {"in_process": {}}}}
     with dg.DagsterInstance.from_config(home) as instance:
@@ -61,7 +61,7 @@ def run_partition(home: str, key: str, lake: dict[str, str]) -> bool:
             return result.success
 
 
-def test_four_workers_backfill_a_table_beside_each_other(servers: Servers, tmp_path: Path, home: Path) -> None:
+def test_four_concurrent_workers_backfill_a_table(servers: Servers, tmp_path: Path, home: Path) -> None:
     (home / "dagster.yaml").touch()
     lakes: list[dict[str, str]] = []
     for kind in (SQLITE, POSTGRES):

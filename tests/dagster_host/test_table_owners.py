@@ -1,4 +1,4 @@
-"""Two assets that are one table: refused when definitions load, and before a write where only the run can know."""
+"""Two assets for one table are refused when definitions load, or before the write if only the run can tell."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ ONE, TWO = pa.table({"id": [1]}), pa.table({"id": [2]})
 
 
 def asset(key: str, data: pa.Table = ONE, **options: Any) -> dg.AssetsDefinition:
-    made: dg.AssetsDefinition = dg.asset(key=key.split("/"), **options)(lambda: data)
-    return made
+    definition: dg.AssetsDefinition = dg.asset(key=key.split("/"), **options)(lambda: data)
+    return definition
 
 
 def ids(resource: DuckLakeResource, table: str) -> list[int]:
@@ -24,7 +24,7 @@ def ids(resource: DuckLakeResource, table: str) -> list[int]:
         return [row[0] for row in con.execute(f"SELECT id FROM lake.{table} ORDER BY 1").fetchall()]
 
 
-SAME = pytest.mark.parametrize(
+SAME_TABLE = pytest.mark.parametrize(
     ("first", "second", "metadata"),
     [
         ("eu/sales/orders", "us/sales/orders", {}),
@@ -34,8 +34,8 @@ SAME = pytest.mark.parametrize(
 )
 
 
-@SAME
-def test_two_keys_of_one_table_are_refused_when_definitions_load(
+@SAME_TABLE
+def test_two_asset_keys_for_one_table_are_refused_when_definitions_load(
     first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource
 ) -> None:
     assets = [asset(first), asset(second, metadata=metadata)]
@@ -46,8 +46,8 @@ def test_two_keys_of_one_table_are_refused_when_definitions_load(
         with_table_names(assets, alias="lake")
 
 
-@SAME
-def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
+@SAME_TABLE
+def test_two_asset_keys_for_one_table_are_refused_in_a_run_before_writing(
     first: str, second: str, metadata: dict[str, Any], resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     assets = [asset(first), asset(second, TWO, metadata=metadata)]
@@ -59,11 +59,11 @@ def test_two_keys_of_one_table_are_refused_in_a_run_before_either_writes(
 
 
 @central
-def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
+def test_an_asset_may_not_overwrite_the_table_of_another_asset(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
-    def run(one: dg.AssetsDefinition) -> Any:
-        return dg.materialize([one], resources={"io_manager": io_manager}, raise_on_error=False)
+    def run(definition: dg.AssetsDefinition) -> Any:
+        return dg.materialize([definition], resources={"io_manager": io_manager}, raise_on_error=False)
 
     assert run(asset("eu/sales/orders")).success
     assert run(asset("eu/sales/orders")).success
@@ -71,7 +71,7 @@ def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
     assert "`us/sales/orders` and `eu/sales/orders` store the same table" in failure
     assert 'metadata={"renamed_from": "eu/sales/orders"}' in failure
     assert ids(resource, "sales.orders") == [1]
-    # A rename is said once.
+    # `renamed_from` is needed for the first run only.
     assert run(asset("us/sales/orders", TWO, metadata={"renamed_from": "eu/sales/orders"})).success
     assert run(asset("us/sales/orders", TWO)).success
     assert ids(resource, "sales.orders") == [2]
@@ -79,18 +79,18 @@ def test_a_table_is_not_taken_from_the_asset_that_wrote_it_last(
 
 @central
 @pytest.mark.parametrize("rival", ["us/sales/orders", "eu/sales/orders"])
-def test_the_first_writes_of_a_table_do_not_replace_each_other(
+def test_a_concurrent_first_write_of_another_asset_is_not_replaced(
     resource: DuckLakeResource, io_manager: DuckLakeIOManager, rival: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(one: dg.AssetsDefinition) -> Any:
-        return dg.materialize([one], resources={"io_manager": io_manager}, raise_on_error=False)
+    def run(definition: dg.AssetsDefinition) -> Any:
+        return dg.materialize([definition], resources={"io_manager": io_manager}, raise_on_error=False)
 
-    others = [asset(rival, TWO)]  # of another code location, or of another run
+    others = [asset(rival, TWO)]  # from another code location, or from another run
 
-    def overtake() -> None:
+    def commit_rival() -> None:
         assert run(others.pop()).success
 
-    once_at(monkeypatch, "files.written", overtake)
+    once_at(monkeypatch, "files.written", commit_rival)
     result = run(asset("eu/sales/orders"))
     assert others == []
     if rival == "eu/sales/orders":
@@ -102,7 +102,7 @@ def test_the_first_writes_of_a_table_do_not_replace_each_other(
     assert resource.lake().fsck(deep=True, storage=True).findings == []
 
 
-def test_assets_that_only_add_share_a_table(resource: DuckLakeResource, io_manager: DuckLakeIOManager) -> None:
+def test_assets_that_only_append_may_share_a_table(resource: DuckLakeResource, io_manager: DuckLakeIOManager) -> None:
     add: dict[str, Any] = {"schema": "main", "table": "events", "write_mode": "append"}
     assets = [asset("a", metadata=add), asset("b", TWO, metadata=add)]
     resources = {"io_manager": io_manager}
@@ -111,7 +111,7 @@ def test_assets_that_only_add_share_a_table(resource: DuckLakeResource, io_manag
     assert ids(resource, "main.events") == [1, 2]
 
 
-def test_assets_that_another_io_manager_stores_or_none_share_no_table(io_manager: DuckLakeIOManager) -> None:
+def test_assets_without_the_ducklake_io_manager_own_no_table(io_manager: DuckLakeIOManager) -> None:
     @dg.asset(key_prefix=["raw", "sales"])
     def orders() -> None:
         return None

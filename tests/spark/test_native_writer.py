@@ -1,4 +1,4 @@
-"""Spark's own writer: the same rows and statistics, nothing left beside the files, and the user's session untouched."""
+"""Spark's own writer: same rows and statistics, no leftover files, and an unchanged session."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from ducklake_orch import DuckLake, errors
 from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
-ALL = """
+ALL_TYPES = """
     SELECT id, CAST(id AS STRING) AS s, timestamp_micros(id * 1000000007) AS tz,
            CAST(timestamp_micros(-id * 1000000007) AS TIMESTAMP_NTZ) AS ts,
            date_add(DATE'0001-01-01', CAST(id AS INT)) AS d,
@@ -25,7 +25,7 @@ ALL = """
 
 @pytest.fixture
 def lake(tmp_path: Path) -> DuckLake:
-    # A folder that looks like a partition of a column.
+    # The name of the folder looks like a Hive partition.
     return DuckLake.local(tmp_path / "s=5 it's" / "lake", data_inlining_row_limit=0)
 
 
@@ -34,20 +34,20 @@ def settings(spark: SparkSession) -> dict[str, str]:
 
 
 def written_by(spark: SparkSession, lake: DuckLake, engine: str) -> list[dict[str, Any]]:
-    done = lake.write(spark.sql(ALL), engine, mode="append", engine=engine)
+    done = lake.write(spark.sql(ALL_TYPES), engine, mode="append", engine=engine)
     assert done.engine == engine
     return lake.execute(f"FROM {engine} ORDER BY id", max_rows=None).rows
 
 
-def test_little_and_numbers_go_to_duckdb_unless_told_otherwise(spark: SparkSession, lake: DuckLake) -> None:
+def test_auto_writes_small_or_numeric_frames_with_duckdb(spark: SparkSession, lake: DuckLake) -> None:
     numbers = spark.range(3_000_000)
-    little, much = spark.range(1000), numbers.withColumn("s", numbers.id.cast("string"))
+    small, large = spark.range(1000), numbers.withColumn("s", numbers.id.cast("string"))
     assert lake.write(numbers, "n", mode="append").engine == "duckdb"
     assert lake.write(numbers, "n", mode="append", engine="native").engine == "native"
-    little = little.withColumn("s", little.id.cast("string"))
-    assert lake.write(little, "t", mode="append").engine == "duckdb"
-    assert lake.write(little, "t", mode="append", engine="native").engine == "native"
-    assert lake.write(much, "t", mode="append").engine == "native"
+    small = small.withColumn("s", small.id.cast("string"))
+    assert lake.write(small, "t", mode="append").engine == "duckdb"
+    assert lake.write(small, "t", mode="append", engine="native").engine == "native"
+    assert lake.write(large, "t", mode="append").engine == "native"
 
 
 def test_both_engines_write_the_same_rows(spark: SparkSession, lake: DuckLake) -> None:
@@ -57,14 +57,14 @@ def test_both_engines_write_the_same_rows(spark: SparkSession, lake: DuckLake) -
     assert lake.execute("SELECT count(*) AS n FROM native").rows == [{"n": 1000}]
 
 
-def test_statistics_prune_what_spark_wrote(spark: SparkSession, lake: DuckLake) -> None:
+def test_statistics_prune_files_written_by_spark(spark: SparkSession, lake: DuckLake) -> None:
     written_by(spark, lake, "native")
     for where in ("id = 700", "s = '999'", "big > 700.5", "d > DATE '0002-06-01'"):
         rows = lake.execute(f"EXPLAIN ANALYZE FROM native WHERE {where}").rows
         assert "Total Files Read: 1" in str(rows), where
 
 
-def test_nothing_is_left_beside_the_files(spark: SparkSession, lake: DuckLake) -> None:
+def test_a_native_write_leaves_only_parquet_files(spark: SparkSession, lake: DuckLake) -> None:
     lake.write(spark.range(0, 100, 1, 2), "t", mode="append", engine="native")
     lake.write(spark.range(0, 1, 1, 8), "t", mode="append", engine="native")
     assert lake.config.data_path is not None
@@ -73,20 +73,20 @@ def test_nothing_is_left_beside_the_files(spark: SparkSession, lake: DuckLake) -
     assert {path.suffix for path in files} == {".parquet"}
 
 
-def test_the_session_is_as_it_was(spark: SparkSession, lake: DuckLake) -> None:
+def test_a_native_write_leaves_the_session_settings_unchanged(spark: SparkSession, lake: DuckLake) -> None:
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
     before = settings(spark)
     try:
-        lake.write(spark.sql(ALL), "t", mode="append", engine="native")
+        lake.write(spark.sql(ALL_TYPES), "t", mode="append", engine="native")
         failing = spark.sql("SELECT CAST(raise_error('boo') AS STRING) AS s")
         refused(
             errors.StatementError, lambda: lake.write(failing, "u", mode="append", engine="native"), "boo", "`main.u`"
         )
         with ThreadPoolExecutor(4) as pool:
-            together = [
+            futures = [
                 pool.submit(lake.write, spark.range(n, n + 5), "t2", mode="append", engine="native") for n in range(4)
             ]
-        assert {future.result().engine for future in together} == {"native"}
+        assert {future.result().engine for future in futures} == {"native"}
         assert settings(spark) == before
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
@@ -105,7 +105,7 @@ def test_the_session_is_as_it_was(spark: SparkSession, lake: DuckLake) -> None:
         ("(id BIGINT)", "SELECT CAST(id AS INT) AS id FROM range(2)", "INTEGER"),
     ],
 )
-def test_what_spark_cannot_write_right_goes_to_duckdb(
+def test_frames_spark_cannot_write_correctly_are_written_by_duckdb(
     spark: SparkSession, lake: DuckLake, caplog: pytest.LogCaptureFixture, ddl: str, sql: str, why: str
 ) -> None:
     lake.execute(f"CREATE TABLE t {ddl}").raise_for_error()
@@ -115,7 +115,7 @@ def test_what_spark_cannot_write_right_goes_to_duckdb(
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def test_rows_to_be_put_in_order_go_to_duckdb(spark: SparkSession, lake: DuckLake) -> None:
+def test_range_sorted_writes_are_written_by_duckdb(spark: SparkSession, lake: DuckLake) -> None:
     lake.create_table("t", {"id": "BIGINT"}, sort_by=["id"], options={"sort_on_insert": "false"})
     assert lake.write(spark.range(9), "t", mode="append", engine="native").engine == "native"
     assert lake.write(spark.range(9), "t", mode="append", engine="native", distribution="range").engine == "duckdb"

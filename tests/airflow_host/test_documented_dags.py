@@ -1,4 +1,4 @@
-"""The DAGs that README and docs show run as they stand there."""
+"""The DAGs in README and docs run as they are printed."""
 
 from pathlib import Path
 

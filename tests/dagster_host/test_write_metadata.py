@@ -1,4 +1,4 @@
-"""What metadata can say about a write, in the definition and at run time, and what its snapshot says."""
+"""Metadata that configure a write, in the definition and at run time, and the metadata of its snapshot."""
 
 from typing import Any
 
@@ -14,22 +14,22 @@ WIDE = pa.table({"id": [3], "name": ["b"], "more": [1.5]})
 
 
 class Writer:
-    """An asset that writes what it is told to, with the metadata of its definition."""
+    """An asset that writes given rows, with the metadata of its definition."""
 
     def __init__(self, manager: DuckLakeIOManager, **metadata: Any) -> None:
         self.resources = {"io_manager": manager}
-        self.said: dict[str, Any] = {}
+        self.run_time_metadata: dict[str, Any] = {}
 
         @dg.asset(metadata=metadata)
         def t(context: dg.AssetExecutionContext) -> pa.Table:
-            context.add_output_metadata(self.said)
+            context.add_output_metadata(self.run_time_metadata)
             return self.rows
 
         self.asset = t
 
-    def write(self, rows: pa.Table, **said: Any) -> dg.ExecuteInProcessResult:
-        """Write rows, with metadata that are known at run time only."""
-        self.rows, self.said = rows, said
+    def write(self, rows: pa.Table, **run_time_metadata: Any) -> dg.ExecuteInProcessResult:
+        """Write rows, with metadata added at run time."""
+        self.rows, self.run_time_metadata = rows, run_time_metadata
         return dg.materialize([self.asset], resources=self.resources, raise_on_error=False)
 
 
@@ -38,7 +38,7 @@ def names(resource: DuckLakeResource) -> list[str]:
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_new_columns_are_added_where_it_says_so(
+def test_schema_evolution_metadata_add_new_columns(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     writer = Writer(io_manager, write_mode="append", schema_evolution="error" if at_run_time else "add")
@@ -50,7 +50,7 @@ def test_new_columns_are_added_where_it_says_so(
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_a_new_table_is_sorted_and_partitioned_as_it_says(
+def test_layout_metadata_sort_and_partition_a_new_table(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     layout = {"sort_by": ["id"], "partition_by": ["bucket(2, name)"]}
@@ -63,7 +63,7 @@ def test_a_new_table_is_sorted_and_partitioned_as_it_says(
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_partitions_in_the_data_are_replaced_and_others_stay(
+def test_overwrite_partitions_replaces_only_partitions_in_the_data(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     mode = {"write_mode": "overwrite_partitions"}
@@ -74,20 +74,20 @@ def test_partitions_in_the_data_are_replaced_and_others_stay(
 
 
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_rows_that_a_condition_names_are_replaced_and_others_stay(
+def test_replace_where_replaces_only_rows_that_match(
     at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     where = {"where": "name = 'b'", "write_mode": "replace_where"}
     writer = Writer(io_manager, **({"write_mode": "overwrite"} if at_run_time else where))
     assert writer.write(ROWS, where="true", write_mode="replace_where").success
-    said = where if at_run_time else {}
-    assert writer.write(pa.table({"id": [5, 6], "name": ["b", "b"]}), **said).success
+    run_time_metadata = where if at_run_time else {}
+    assert writer.write(pa.table({"id": [5, 6], "name": ["b", "b"]}), **run_time_metadata).success
     assert names(resource) == ["a", "b", "b"]
-    assert not writer.write(ROWS, **said).success  # `a` does not meet it
+    assert not writer.write(ROWS, **run_time_metadata).success  # the row `a` does not match `where`
     assert names(resource) == ["a", "b", "b"]
 
 
-def test_a_merge_takes_its_keys_at_run_time(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+def test_merge_keys_may_be_given_at_run_time(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
     writer = Writer(io_manager)
     assert writer.write(ROWS).success
     rows = pa.table({"id": [2, 3], "name": ["z", "c"]})
@@ -96,7 +96,7 @@ def test_a_merge_takes_its_keys_at_run_time(io_manager: DuckLakeIOManager, resou
 
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
-def test_a_snapshot_names_the_job_the_partitions_and_the_version_of_dagster(
+def test_a_snapshot_records_job_partitions_and_dagster_version(
     io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     numbers = dg.StaticPartitionsDefinition([f"{number:03}" for number in range(150)])
@@ -109,12 +109,17 @@ def test_a_snapshot_names_the_job_the_partitions_and_the_version_of_dagster(
     def t(context: dg.AssetExecutionContext) -> pa.Table:
         return pa.table({"key": list(context.partition_keys)})
 
-    job = dg.Definitions([t], jobs=[dg.define_asset_job("some", [t])], resources={"io_manager": io_manager})
-    result = job.resolve_job_def("some").execute_in_process(partition_key="007")
-    one = resource.lake().snapshots(1)[0].extra["dagster"]
-    assert (one["run_id"], one["job"], one["step"], one["output"]) == (result.run_id, "some", "t", "result")
-    assert (one["asset"], one["partitions"], one["partition_count"]) == ("t", ["007"], 1)
-    assert one["version"] == dg.__version__
+    job = dg.Definitions([t], jobs=[dg.define_asset_job("t_job", [t])], resources={"io_manager": io_manager})
+    result = job.resolve_job_def("t_job").execute_in_process(partition_key="007")
+    single = resource.lake().snapshots(1)[0].extra["dagster"]
+    assert (single["run_id"], single["job"], single["step"], single["output"]) == (
+        result.run_id,
+        "t_job",
+        "t",
+        "result",
+    )
+    assert (single["asset"], single["partitions"], single["partition_count"]) == ("t", ["007"], 1)
+    assert single["version"] == dg.__version__
     materialize_range([t], "000", "149", resources={"io_manager": io_manager})
     many = resource.lake().snapshots(1)[0].extra["dagster"]
     assert (many["partitions"], many["partition_count"]) == ([f"{number:03}" for number in range(100)], 150)

@@ -1,4 +1,4 @@
-"""Values given to `insert_rows`: missing ones are NULL, what cannot be stored is refused; so are unknown arguments."""
+"""`insert_rows`: missing values become NULL, unsupported values and unknown arguments are refused."""
 
 import datetime as dt
 import enum
@@ -63,7 +63,7 @@ HALF = dt.timedelta(hours=12)
     ],
     ids=str,
 )
-def test_values_are_stored_as_what_they_are(value: Any, kind: str, stored: Any) -> None:
+def test_values_round_trip_and_missing_ones_become_null(value: Any, kind: str, stored: Any) -> None:
     with duckdb.connect() as con:
         con.execute(f"SET TimeZone = 'UTC'; CREATE TABLE t (x {kind}); INSERT INTO t VALUES ({sql_value(value)})")
         found, text = con.execute("SELECT x, CAST(x AS VARCHAR) FROM t").fetchall()[0]
@@ -83,12 +83,12 @@ class Colour(enum.Enum):
 @pytest.mark.parametrize(
     "value", [object(), Colour.RED, {1, 2}, Path("x"), pd.DataFrame(), [object()], pd.Timedelta(1, "ns"), 1j]
 )
-def test_what_cannot_be_stored_is_refused_by_name(value: Any) -> None:
+def test_values_that_cannot_be_stored_are_refused(value: Any) -> None:
     with pytest.raises(DataError, match=r"cannot be stored|finer than a microsecond"):
         sql_value(value)
 
 
-def test_rows_of_pandas_are_inserted_with_their_missing_values(conn_id: str) -> None:
+def test_pandas_rows_are_inserted_with_nulls_for_missing_values(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.lake().execute("CREATE TABLE t (id BIGINT, name VARCHAR, seen TIMESTAMP, x DOUBLE)").raise_for_error()
     frame = pd.DataFrame(
@@ -110,7 +110,7 @@ def test_misspelt_arguments_are_refused(conn_id: str) -> None:
     rows: list[Any] = []
     with pytest.raises(ConfigError, match="Did you mean `commit_every`"):
         hook.insert_rows("t", rows, commit_evry=1)
-    hook.insert_rows("t", rows, executemany=True, autocommit=False)  # what other hooks take
+    hook.insert_rows("t", rows, executemany=True, autocommit=False)  # arguments of other hooks
     with pytest.raises(ConfigError, match="Did you mean `df_type`"):
         hook.get_df("SELECT 1", df_typ="polars")
     with pytest.raises(ConfigError, match="Did you mean `ducklake_conn_id`"):

@@ -1,4 +1,4 @@
-"""Three workers, one catalog on Postgres: each runs lists of commands through the hook, all at once."""
+"""Three concurrent workers run lists of commands through the hook on one Postgres catalog."""
 
 import json
 import os
@@ -32,7 +32,9 @@ print(json.dumps({"took": took, "result": result.to_dict()}))
 """
 
 
-def test_three_workers_share_a_catalog_without_an_error(servers: Servers, tmp_path: Path, connect: Connect) -> None:
+def test_three_concurrent_workers_share_a_catalog_without_errors(
+    servers: Servers, tmp_path: Path, connect: Connect
+) -> None:
     url = catalog_fields(POSTGRES, servers, tmp_path, "shared")["url"]
     connect(extra={"catalog": url, "storage": str(tmp_path / "files"), "create_if_missing": True})
     lake = DuckLake.from_url("lake", catalog=url, storage=str(tmp_path / "files"), create_if_missing=True)
@@ -55,10 +57,11 @@ def test_three_workers_share_a_catalog_without_an_error(servers: Servers, tmp_pa
     assert (query["row_count"], query["rows"]) == (1, [{"mine": TIMES}])
     assert result["lake"]["name"] == "ducklake_default"
 
-    # What plain DuckDB does with the same rows, for whoever looks at the output (`-s`); `make bench` measures it.
+    # Plain DuckDB on the same rows, for comparison in the output (`-s`); `make bench` measures it.
     job = job_for(catalog_fields(POSTGRES, servers, tmp_path, "plain")["url"], tmp_path / "plain", TIMES)
     plain = [finish(popen) for popen in [start("plain", INSERT["plain"], job) for _ in range(WORKERS)]]
-    ours_ms = statistics.median(t for one in found for t in one["took"]) * 1000
-    plain_ms = statistics.median(t for one in plain for t in one["again"]) * 1000
-    print(f"median of two commands {ours_ms:.0f} ms, of a plain INSERT {plain_ms:.0f} ms")
-    print(f"plain DuckDB failed {sum(one['errors'] for one in plain)} of {WORKERS * TIMES} times, this package never")
+    hook_ms = statistics.median(seconds for worker in found for seconds in worker["took"]) * 1000
+    plain_ms = statistics.median(seconds for worker in plain for seconds in worker["again"]) * 1000
+    print(f"median of two commands {hook_ms:.0f} ms, of a plain INSERT {plain_ms:.0f} ms")
+    errors = sum(worker["errors"] for worker in plain)
+    print(f"plain DuckDB failed {errors} of {WORKERS * TIMES} times, this package never")

@@ -1,4 +1,4 @@
-"""What columns are for goes along: from a DataFrame into the lake, and back."""
+"""Column comments: from the schema of a DataFrame into the lake and back."""
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -27,14 +27,14 @@ def test_comments_of_new_columns_are_written_and_read(spark: SparkSession, make_
     assert comments(lake) == {"id": 'it\'s the "key"', "na.me": None, "extra": "later"}
     for engine in ("native", "duckdb"):
         frame = lake.read("t", spark, engine=engine)
-        told = {field.name: field.metadata.get("comment") for field in frame.schema}
-        assert told == comments(lake)
+        read_comments = {field.name: field.metadata.get("comment") for field in frame.schema}
+        assert read_comments == comments(lake)
         assert sorted(tuple(row) for row in frame.collect()) == [(1, "x", None), (2, None, 3)]
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
 @catalogs(sql_comments=True)
-def test_comments_of_a_schema_and_of_sql_are_read(spark: SparkSession, make_lake: MakeLake) -> None:
+def test_comments_set_by_schema_or_sql_are_read(spark: SparkSession, make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     lake.create_table("t", SCHEMA, comment="of the table")
     assert comments(lake) == {"id": 'it\'s the "key"', "na.me": None}

@@ -1,4 +1,4 @@
-"""`@task.ducklake` where annotations are texts, as this import makes them."""
+"""`@task.ducklake` with string annotations, which the `__future__` import below produces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from polars import DataFrame
 
 
-def test_frames_come_in_as_they_are_annotated(conn_id: str) -> None:
+def test_string_annotations_choose_the_kind_of_input_frame(conn_id: str) -> None:
     with DAG("annotations_are_texts") as dag:
 
         @task.ducklake(table="t")
@@ -23,9 +23,9 @@ def test_frames_come_in_as_they_are_annotated(conn_id: str) -> None:
             return pa.table({"a": [1]})
 
         @task.ducklake(table="kinds")
-        def kinds(one: pd.DataFrame, several: list[pd.DataFrame], other: Any, number: DataFrame) -> pa.Table:
-            found = [one, several[0], other, number]
-            return pa.table({"kind": [f"{type(each).__module__.partition('.')[0]}" for each in found]})
+        def kinds(single: pd.DataFrame, several: list[pd.DataFrame], untyped: Any, number: DataFrame) -> pa.Table:
+            values = [single, several[0], untyped, number]
+            return pa.table({"kind": [f"{type(value).__module__.partition('.')[0]}" for value in values]})
 
         rows = source()
         kinds(rows, [rows], rows, 1)
@@ -33,7 +33,7 @@ def test_frames_come_in_as_they_are_annotated(conn_id: str) -> None:
     assert stored("kinds", "kind") == ["builtins", "pandas", "pandas", "pyarrow"]
 
 
-def test_an_annotation_that_nobody_can_read_is_no_guess(conn_id: str) -> None:
+def test_an_unresolvable_annotation_fails_unless_read_names_the_kind(conn_id: str) -> None:
     with DAG("annotations_for_type_checkers") as dag:
 
         @task.ducklake(table="t")
@@ -44,11 +44,11 @@ def test_an_annotation_that_nobody_can_read_is_no_guess(conn_id: str) -> None:
         def copy(rows: DataFrame) -> DataFrame:
             return rows
 
-        @task.ducklake(table="told", read="polars")
-        def told(rows: DataFrame) -> DataFrame:
+        @task.ducklake(table="explicit", read="polars")
+        def explicit(rows: DataFrame) -> DataFrame:
             return rows
 
         rows = source()
         copy(rows)
-        told(rows)
-    assert states(run(dag)) == {"source": "success", "copy": "failed", "told": "success"}
+        explicit(rows)
+    assert states(run(dag)) == {"source": "success", "copy": "failed", "explicit": "success"}

@@ -1,4 +1,4 @@
-"""A task that is killed while Spark writes for it: what is left, and what its next attempt makes."""
+"""A task killed during its Spark write: which files remain, and what the retry writes."""
 
 import signal
 import time
@@ -8,37 +8,37 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
-from tests.airflow_host.killed import started_write
+from tests.airflow_host.task_processes import started_write
 from tests.support.airflow_tasks import execute
 from tests.support.waiting import waiting
 
 
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
-def test_a_write_that_is_killed_and_tried_again_is_there_once(
-    conn_id: str, tmp_path: Path, sign: signal.Signals
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGKILL], ids=["SIGTERM", "SIGKILL"])
+def test_a_killed_spark_write_is_written_once_by_the_retry(
+    conn_id: str, tmp_path: Path, signal_number: signal.Signals
 ) -> None:
     DuckLakeHook().write(pa.table({"n": [-1]}), "t", mode="append")
     begun = tmp_path / "begun"
     begun.mkdir()
     process = started_write(begun)
     try:
-        waiting(lambda: len(list(begun.iterdir())) >= 6, "tasks of Spark at work", 120)
-        process.send_signal(sign)
-        assert process.wait(60) == (143 if sign == signal.SIGTERM else -signal.SIGKILL)
+        waiting(lambda: len(list(begun.iterdir())) >= 6, "running Spark tasks", 120)
+        process.send_signal(signal_number)
+        assert process.wait(60) == (143 if signal_number == signal.SIGTERM else -signal.SIGKILL)
     finally:
         process.kill()
         process.wait()
     lake = DuckLakeHook().lake()
     assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [1, 0]
-    if sign == signal.SIGTERM:
-        done = len(list(begun.iterdir()))
+    if signal_number == signal.SIGTERM:
+        started = len(list(begun.iterdir()))
         time.sleep(3)
-        assert len(list(begun.iterdir())) == done
+        assert len(list(begun.iterdir())) == started
         assert lake.fsck(deep=True, storage=True).findings == []
     retry = DuckLakeWriteOperator(
         task_id="write", table="t", mode="append", python_callable=lambda: pa.table({"n": range(200)})
     )
     assert not execute(retry, try_number=2)["replayed"]
     assert DuckLakeHook().get_records("SELECT count(*), count(DISTINCT n) FROM t") == [(201, 201)]
-    # What a process leaves that had no time to tidy up is nobody's, and found; clean-up takes it past its floor.
+    # A killed process leaves orphaned files. Fsck reports them, and cleanup deletes them after the retention floor.
     assert {finding.severity for finding in lake.fsck(deep=True, storage=True).findings} <= {"info"}

@@ -1,4 +1,4 @@
-"""Misspelt arguments and metadata are errors that name the right ones; `snapshot` on an input is read."""
+"""Misspelt arguments and metadata raise errors that suggest the right name; inputs read a snapshot by metadata."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +16,7 @@ ONE = pa.table({"id": [1]})
 
 
 @pytest.mark.parametrize(
-    ("make", "right"),
+    ("make", "suggestion"),
     [
         (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),  # type: ignore[call-arg]
         (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`."),  # type: ignore[call-arg]
@@ -29,14 +29,16 @@ ONE = pa.table({"id": [1]})
         (lambda _: host.MaintenanceConfig(dryrun=True), "Did you mean `dry_run`?"),  # type: ignore[call-arg]
     ],
 )
-def test_misspelt_arguments_are_refused(make: Callable[[Any], Any], right: str, resource: DuckLakeResource) -> None:
+def test_misspelt_arguments_are_refused(
+    make: Callable[[Any], Any], suggestion: str, resource: DuckLakeResource
+) -> None:
     with pytest.raises(ConfigError) as caught:
         make(resource)
-    assert caught.value.remedy == right
+    assert caught.value.remedy == suggestion
 
 
 @pytest.mark.parametrize(
-    ("name", "right"),
+    ("name", "suggestion"),
     [
         ("ducklake/write_mode", "write_mode"),
         ("ducklake/wirte_mode", "write_mode"),
@@ -47,8 +49,8 @@ def test_misspelt_arguments_are_refused(make: Callable[[Any], Any], right: str, 
     ],
 )
 @pytest.mark.parametrize("at_run_time", [False, True])
-def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
-    name: str, right: str, at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
+def test_misspelt_output_metadata_are_refused_before_the_write(
+    name: str, suggestion: str, at_run_time: bool, io_manager: DuckLakeIOManager, resource: DuckLakeResource
 ) -> None:
     @dg.asset(metadata={} if at_run_time else {name: "append"})
     def orders(context: dg.AssetExecutionContext) -> pa.Table:
@@ -59,13 +61,13 @@ def test_misspelt_metadata_of_an_output_are_refused_before_it_is_written(
     result = dg.materialize([orders], resources={"io_manager": io_manager}, raise_on_error=False)
     description = failure_of(result).user_failure_data.description
     assert f"`{name}` in the metadata is not a setting" in description
-    assert right in description
+    assert suggestion in description
     assert not resource.lake().exists("orders")
 
 
-def test_metadata_of_ones_own_are_left_alone(io_manager: DuckLakeIOManager) -> None:
-    own = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
-    orders = dg.asset(name="orders", metadata=own)(lambda: ONE)
+def test_unrelated_metadata_are_left_alone(io_manager: DuckLakeIOManager) -> None:
+    unrelated = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
+    orders = dg.asset(name="orders", metadata=unrelated)(lambda: ONE)
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success
 
 
@@ -86,10 +88,10 @@ def test_an_input_reads_the_snapshot_that_it_names(io_manager: DuckLakeIOManager
 
     assert read({}) == [2]
     assert read({"snapshot": first, "mine": "x"}) == [1]
-    for wrong, right in (
+    for wrong, suggestion in (
         ({"snapshots": first}, "snapshot"),
         ({"ducklake/snapshot": first}, "snapshot"),
         ({"where": "id = 1"}, "not a setting"),
         ({"snapshot": "first"}, "no"),
     ):
-        assert right in read(wrong)
+        assert suggestion in read(wrong)

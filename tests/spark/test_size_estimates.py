@@ -1,4 +1,4 @@
-"""What Spark expects of frames: it joins by estimates, and they never decide what passes through the driver."""
+"""Size estimates of frames: Spark chooses joins by them, but they never route data through the driver."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +17,7 @@ def size_of(frame: Any) -> int:
 
 
 def multiplied(frame: Any) -> Any:
-    """Return five thousand times the rows, which Spark takes for as many bytes as before."""
+    """Return five thousand times the rows; the size that Spark estimates stays the same."""
 
     def many(batches: Iterator[Any]) -> Iterator[Any]:
         import pandas as pd
@@ -29,10 +29,10 @@ def multiplied(frame: Any) -> Any:
     return frame.mapInPandas(many, "id long, x long, s string")
 
 
-def test_a_join_is_done_alike_whoever_reads_the_files(tmp_path: Path, spark: SparkSession) -> None:
+def test_both_readers_estimate_sizes_for_the_same_join_strategy(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     lake.write(spark.range(100_000).selectExpr("id", "hash(id) AS x"), "t", mode="append")
-    lake.write(spark.range(10).selectExpr("id", "hash(id) AS x"), "little", mode="append")
+    lake.write(spark.range(10).selectExpr("id", "hash(id) AS x"), "small", mode="append")
     files = sum(file.bytes for file in lake.table("t").files())
     native, tasks = (lake.read("t", spark, engine=engine) for engine in ENGINES)
     assert size_of(native) == files
@@ -44,20 +44,22 @@ def test_a_join_is_done_alike_whoever_reads_the_files(tmp_path: Path, spark: Spa
     try:
         for frame in (native, tasks, feed.select("id", "x")):
             joined = plan_of(frame.join(frame.withColumnRenamed("x", "y"), "id"))
-            assert "SortMergeJoin" in joined.partition("BroadcastHashJoin")[0]  # a feed is joined with its commits
-        little = lake.read("little", spark, engine="duckdb")
-        assert "BroadcastHashJoin" in plan_of(tasks.join(little, "id"))
-        assert tasks.join(native, ["id", "x"]).count() == 100_000  # broadcast, it is more than this driver takes
+            assert (
+                "SortMergeJoin" in joined.partition("BroadcastHashJoin")[0]
+            )  # the feed itself contains a join with its commits
+        small = lake.read("small", spark, engine="duckdb")
+        assert "BroadcastHashJoin" in plan_of(tasks.join(small, "id"))
+        assert tasks.join(native, ["id", "x"]).count() == 100_000  # a broadcast would exceed the limit of the driver
     finally:
         spark.conf.set("spark.sql.autoBroadcastJoinThreshold", before)
     assert tasks.selectExpr("sum(id)", "count(DISTINCT id)").first() == (4_999_950_000, 100_000)
 
 
 @pytest.mark.parametrize("engine", ["auto", "spark"])
-def test_data_that_seem_little_do_not_pass_through_the_driver(tmp_path: Path, spark: SparkSession, engine: str) -> None:
+def test_underestimated_data_do_not_pass_through_the_driver(tmp_path: Path, spark: SparkSession, engine: str) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     source = multiplied(spark.range(0, 60, 1, 6))
-    assert size_of(source) < 10_000  # and is 20 MB, of which this session's driver takes one
+    assert size_of(source) < 10_000  # in fact 20 MB; the driver of this session accepts 1 MB
     keys = ["id", "x"]
     assert lake.write(source, "t", mode="merge", keys=keys, engine=engine).rows_written == 300_000
     again = lake.write(source, "t", mode="merge", keys=keys, engine=engine, when_matched="keep")
@@ -68,7 +70,7 @@ def test_data_that_seem_little_do_not_pass_through_the_driver(tmp_path: Path, sp
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
-def test_user_defined_types_are_written_as_they_are_stored(tmp_path: Path, spark: SparkSession) -> None:
+def test_user_defined_types_are_written_as_their_storage_type(tmp_path: Path, spark: SparkSession) -> None:
     from pyspark.ml.linalg import Vectors
 
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
@@ -84,7 +86,7 @@ def test_user_defined_types_are_written_as_they_are_stored(tmp_path: Path, spark
         assert inner == [([2.0],)]
 
 
-def test_a_struct_whose_fields_differ_in_case_alone_is_refused_by_name(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_struct_with_fields_that_differ_only_in_case_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     frame = spark.sql("SELECT 1 AS id, array(named_struct('a', 1, 'A', 2)) AS s")
     refused(errors.DataError, lambda: lake.write(frame, "t", mode="append"), "`s`", "duplicate fields: a")

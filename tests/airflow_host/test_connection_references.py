@@ -1,4 +1,4 @@
-"""What connections of other types say of a lake: taken over, or refused by name; and which secrets are masked."""
+"""Settings of referenced connections are used or refused by name, and their secrets are masked."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.support.airflow_connections import Connect
 SQLITE = {"type": "sqlite", "path": "/data/lake.sqlite"}
 
 
-def test_what_says_whom_to_trust_is_taken_over(connect: Connect) -> None:
+def test_tls_settings_of_a_referenced_connection_are_kept(connect: Connect) -> None:
     trust = {"sslmode": "verify-full", "sslrootcert": "/ca.pem", "sslcert": "/c.pem", "sslkey": "/k.pem"}
     connect("pg", "postgres", host="db", schema="lake", extra=trust | {"cursor": "dictcursor", "iam": False})
     connect(extra={"catalog_conn_id": "pg", "storage": "/data"})
@@ -41,7 +41,7 @@ def test_what_says_whom_to_trust_is_taken_over(connect: Connect) -> None:
         ("wasb", {"managed_identity_client_id": "canary"}, "managed_identity_client_id"),
     ],
 )
-def test_what_a_lake_cannot_take_over_is_refused_by_name(
+def test_unsupported_settings_of_a_referenced_connection_are_refused(
     connect: Connect, conn_type: str, extra: dict[str, Any], name: str
 ) -> None:
     connect("other", conn_type, host="acc", login="acc", schema="lake", extra=extra)
@@ -54,15 +54,15 @@ def test_what_a_lake_cannot_take_over_is_refused_by_name(
     assert "canary" not in str(refused.value)
 
 
-def test_the_key_of_an_account_has_two_names(connect: Connect) -> None:
+def test_an_azure_account_key_may_be_a_shared_access_key(connect: Connect) -> None:
     connect("other", "wasb", login="acc", extra={"shared_access_key": "a2V5"})
     connect(extra={"catalog": SQLITE, "storage": "az://c", "storage_conn_id": "other"})
     storage: Any = DuckLakeHook().lake().config.storage
     assert storage.account_key.get_secret_value() == "a2V5"
 
 
-def test_secrets_among_the_settings_of_spark_are_masked(connect: Connect) -> None:
-    secret = {  # of no other test: what was masked once stays masked
+def test_secrets_in_spark_conf_are_masked(connect: Connect) -> None:
+    secret = {  # not used in other tests: a masked value stays masked
         "spark.hadoop.fs.azure.account.key.acc.dfs.core.windows.net": "kq7Zr1",
         "spark.hadoop.fs.azure.sas.fixed.token.acc": "w3Xbn0",
         "spark.hadoop.fs.s3a.secret.key": "p8Jty5",

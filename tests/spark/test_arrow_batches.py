@@ -1,4 +1,4 @@
-"""Batches for tasks in Python: as long as their rows allow, in a session that stays as it was."""
+"""Sizes of the Arrow batches of Python tasks, and an unchanged Spark session."""
 
 import sys
 import zipimport
@@ -32,7 +32,7 @@ def lengths(frame: DataFrame) -> list[int]:
 
 @pytest.fixture
 def many_rows(spark: SparkSession) -> Iterator[None]:
-    """Batches of a hundred thousand rows, as sessions of ours have them."""
+    """Batches of 100,000 rows, as in sessions from `local_session`."""
     before = spark.conf.get(ROWS)
     spark.conf.set(ROWS, "100000")
     yield
@@ -47,9 +47,9 @@ def many_rows(spark: SparkSession) -> Iterator[None]:
         ([f"id AS c{n}" for n in range(400)], 2621),
         (["id", "named_struct('b', array(encode('x', 'UTF-8'))) AS s"], 30_000),
     ],
-    ids=["of one length", "wide", "bytes"],
+    ids=["fixed width", "wide", "bytes"],
 )
-def test_batches_end_after_rows_of_a_known_length(spark: SparkSession, columns: list[str], longest: int) -> None:
+def test_batch_size_follows_the_row_width(spark: SparkSession, columns: list[str], longest: int) -> None:
     frame = spark.range(0, 30_000, 1, 1).selectExpr(*columns)
     found = lengths(in_quick_batches(frame))
     assert (max(found), sum(found)) == (longest, 30_000)
@@ -57,7 +57,7 @@ def test_batches_end_after_rows_of_a_known_length(spark: SparkSession, columns: 
 
 @pytest.mark.usefixtures("many_rows")
 @pytest.mark.parametrize(("memory", "longest"), [(0, 256), (3 * 2**30, 768), (2**40, 1024)])
-def test_batches_of_texts_are_as_long_as_there_is_memory_for(
+def test_batches_of_strings_are_sized_by_task_memory(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, memory: int, longest: int
 ) -> None:
     monkeypatch.setattr(arrow_batches, "_task_memory", lambda frame: memory)
@@ -66,7 +66,7 @@ def test_batches_of_texts_are_as_long_as_there_is_memory_for(
 
 
 @pytest.mark.usefixtures("many_rows")
-def test_rows_that_are_too_long_for_such_batches_come_in_those_of_spark(spark: SparkSession) -> None:
+def test_rows_too_long_for_quick_batches_fall_back_to_sparks_batches(spark: SparkSession) -> None:
     frame = spark.range(0, 3_000, 1, 1).selectExpr("CAST(id AS STRING) AS s")
 
     def run(given: DataFrame) -> int:
@@ -76,27 +76,27 @@ def test_rows_that_are_too_long_for_such_batches_come_in_those_of_spark(spark: S
 
     assert in_batches(frame, run) == 3_000
     with pytest.raises(StatementError, match="a disk is full"):
-        in_batches(frame, lambda _: refuse())
+        in_batches(frame, lambda _: fail())
 
 
-def refuse() -> None:
+def fail() -> None:
     raise StatementError("a disk is full")
 
 
 @pytest.mark.usefixtures("many_rows")
-def test_functions_of_others_get_batches_as_ever(spark: SparkSession) -> None:
+def test_user_functions_get_unchanged_batches(spark: SparkSession) -> None:
     seen = spark.sparkContext.accumulator(0)
 
-    def theirs(given: Iterator[Any]) -> Iterator[Any]:
+    def user_function(given: Iterator[Any]) -> Iterator[Any]:
         for batch in given:
             seen.add(1)
             yield batch.select(["id"])
 
-    frame = spark.range(0, 30_000, 1, 1).mapInArrow(theirs, "id bigint")
+    frame = spark.range(0, 30_000, 1, 1).mapInArrow(user_function, "id bigint")
     assert (sum(lengths(in_quick_batches(frame))), seen.value) == (30_000, 1)
 
 
-def test_shorter_batches_stay_as_somebody_wants_them(spark: SparkSession) -> None:
+def test_a_shorter_configured_batch_length_is_kept(spark: SparkSession) -> None:
     before = spark.conf.get(ROWS)
     spark.conf.set(ROWS, "100")
     try:
@@ -105,7 +105,7 @@ def test_shorter_batches_stay_as_somebody_wants_them(spark: SparkSession) -> Non
         spark.conf.set(ROWS, str(before))
 
 
-def test_a_limit_of_bytes_holds_where_somebody_has_set_one(spark: SparkSession) -> None:
+def test_a_configured_batch_byte_limit_is_kept(spark: SparkSession) -> None:
     spark.conf.set(BYTES, "1k")
     try:
         assert max(lengths(in_quick_batches(spark.range(0, 1000, 1, 1)))) < 200
@@ -113,7 +113,7 @@ def test_a_limit_of_bytes_holds_where_somebody_has_set_one(spark: SparkSession) 
         spark.conf.unset(BYTES)
 
 
-def test_the_session_is_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_write_leaves_the_session_settings_unchanged(spark: SparkSession, tmp_path: Path) -> None:
     before = spark.conf.getAll
     done = DuckLake.local(tmp_path / "lake").write(spark.range(3_000_000), "t", mode="append", engine="duckdb")
     assert (done.rows_written, done.engine) == (3_000_000, "duckdb")
@@ -121,7 +121,7 @@ def test_the_session_is_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["auto", "duckdb", "native"])
-def test_what_somebody_observes_is_told(
+def test_observations_of_a_written_frame_complete(
     spark: SparkSession, tmp_path: Path, engine: Literal["auto", "duckdb", "native"]
 ) -> None:
     seen = Observation("seen")
@@ -137,7 +137,7 @@ def test_what_somebody_observes_is_told(
 
 
 @pytest.mark.parametrize("engine", ["duckdb", "native"])
-def test_another_catalog_in_use_is_the_one_that_rows_tell(
+def test_written_rows_see_the_sessions_current_catalog(
     spark: SparkSession, tmp_path: Path, engine: Literal["duckdb", "native"]
 ) -> None:
     spark.conf.set("spark.sql.catalog.other", "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog")
@@ -153,7 +153,7 @@ def test_another_catalog_in_use_is_the_one_that_rows_tell(
     assert lake.execute("SELECT DISTINCT c FROM t").rows == [{"c": "other"}]
 
 
-def test_files_have_numbers_that_differ_before_the_bits_of_positions(spark: SparkSession) -> None:
+def test_file_numbers_differ_above_the_position_bits(spark: SparkSession) -> None:
     addresses = [f"file:///lake/é {n}.parquet" for n in range(20)]
     found = numbered(spark, [*addresses, addresses[0]], bits=62)
     assert len({number >> 32 for number in found.numbers.values()}) == 20
@@ -162,7 +162,7 @@ def test_files_have_numbers_that_differ_before_the_bits_of_positions(spark: Spar
     assert {row.file_path: row.n for row in asked.collect()} == found.numbers
 
 
-def test_a_worker_forgets_archives_of_sparks_and_finds_them_again(
+def test_a_worker_drops_cached_spark_archives_and_imports_them_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path_importer_cache", {})

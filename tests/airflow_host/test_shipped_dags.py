@@ -1,4 +1,4 @@
-"""The DAGs that are shipped: they load fast and alone, and each of them succeeds on whatever lake there is."""
+"""The shipped DAGs: they load fast without an engine, and each succeeds on an empty or a filled lake."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 from airflow.sdk import DAG
 
 from ducklake_orch.airflow import DuckLakeHook
-from tests.airflow_host.alone import in_own_process
+from tests.airflow_host.own_process import in_own_process
 from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import DagSerialization, bag_of, states, store
 
@@ -24,18 +24,18 @@ FILES = sorted(path for path in FOLDER.glob("*.py") if path.stem != "ducklake_sh
 
 @pytest.fixture(scope="module")
 def shipped() -> Iterator[dict[str, DAG]]:
-    """The DAGs, in the folder that Airflow looks into."""
+    """The shipped DAGs, copied to the DAGs folder of Airflow."""
     folder = Path(os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
     shutil.copytree(FOLDER, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     bag = bag_of(folder)
     assert not bag.import_errors
-    store(bag)  # Airflow 3.1 runs no other
+    store(bag)  # Airflow 3.1 runs only stored DAGs
     yield dict(bag.dags)
     for file in FOLDER.glob("*.py"):
         (folder / file.name).unlink()
 
 
-def test_every_file_has_a_dag_that_can_be_stored(shipped: dict[str, DAG]) -> None:
+def test_every_dag_file_holds_one_serializable_dag(shipped: dict[str, DAG]) -> None:
     assert sorted(shipped) == [file.stem for file in FILES]
     for dag in shipped.values():
         stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
@@ -43,7 +43,7 @@ def test_every_file_has_a_dag_that_can_be_stored(shipped: dict[str, DAG]) -> Non
         assert dag.doc_md
 
 
-def test_reading_the_files_is_quick_and_needs_no_engine() -> None:
+def test_dag_files_load_within_a_second_without_spark_or_pandas() -> None:
     code = f"""
 import runpy, sys, time
 sys.path.insert(0, {str(FOLDER)!r})
@@ -68,7 +68,7 @@ def rows(sql: str) -> Any:
 
 
 @in_own_process
-def test_each_succeeds_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], conn_id: str) -> None:
+def test_shipped_dags_succeed_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], conn_id: str) -> None:
     order = ["ducklake_revenue", "ducklake_returns", "ducklake_submit", "ducklake_maintenance", "ducklake_orders"]
     for name in order:
         done = run_shipped(shipped[name])
@@ -86,7 +86,7 @@ def test_each_succeeds_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], co
 
 
 @in_own_process
-def test_a_submitted_write_knows_the_whole_lake_and_the_task(
+def test_a_submitted_write_uses_the_lake_config_and_names_its_task(
     shipped: dict[str, DAG], connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DUCKLAKE_METADATA_SCHEMA", "of_another_lake")
@@ -103,5 +103,5 @@ def test_a_submitted_write_knows_the_whole_lake_and_the_task(
 
 
 def run_shipped(dag: DAG) -> Any:
-    time.sleep(0.01)  # each run has a logical date of its own
+    time.sleep(0.01)  # each run needs a distinct logical date
     return dag.test()

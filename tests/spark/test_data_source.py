@@ -1,4 +1,4 @@
-"""The data source `ducklake`: what Spark itself reads and writes, with one commit on the driver."""
+"""The Spark data source `ducklake`: reads, writes with one commit on the driver, options and errors."""
 
 import uuid
 from pathlib import Path
@@ -22,9 +22,9 @@ VALUES = """
 
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession) -> DuckLake:
-    made = DuckLake.local(tmp_path / "lake")
-    made.register(spark)
-    return made
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.register(spark)
+    return lake
 
 
 def load(spark: SparkSession, table: str = "t", **options: str) -> DataFrame:
@@ -35,7 +35,7 @@ def save(frame: DataFrame, table: str = "t", mode: str = "append", **options: st
     frame.write.format("ducklake").option("table", table).options(**options).mode(mode).save()
 
 
-def test_every_type_is_written_and_read_as_by_the_lake(lake: DuckLake, spark: SparkSession) -> None:
+def test_the_data_source_matches_the_lake_for_every_type(lake: DuckLake, spark: SparkSession) -> None:
     save(spark.sql(VALUES), author="ann", message="first")
     check(lake, spark, engines=["duckdb"])
     assert read_rows(load(spark)) == expected(lake, "FROM t")
@@ -45,7 +45,7 @@ def test_every_type_is_written_and_read_as_by_the_lake(lake: DuckLake, spark: Sp
     assert not lake.fsck(deep=True, storage=True).counts
 
 
-def test_inlined_rows_conditions_and_earlier_snapshots(lake: DuckLake, spark: SparkSession) -> None:
+def test_inlined_rows_conditions_and_earlier_snapshots_are_read(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (k INTEGER, v VARCHAR)", "INSERT INTO t SELECT range, 'v' FROM range(40)")
     execute(lake, "INSERT INTO t VALUES (100, 'few')", "DELETE FROM t WHERE k < 5")
     assert read_rows(load(spark)) == expected(lake, "FROM t")
@@ -57,7 +57,7 @@ def test_inlined_rows_conditions_and_earlier_snapshots(lake: DuckLake, spark: Sp
     assert load(spark).select("v").where("k = 100").collect()[0].v == "few"
 
 
-def test_overwrite_replaces_all_or_what_is_named(lake: DuckLake, spark: SparkSession) -> None:
+def test_overwrite_replaces_all_rows_or_those_that_match_where(lake: DuckLake, spark: SparkSession) -> None:
     lake.create_table("t", {"id": "BIGINT", "p": "VARCHAR"}, partition_by=["p"])
     save(spark.sql("SELECT id, concat('p', id % 2) AS p FROM range(10)"))
     save(spark.sql("SELECT id, 'p0' AS p FROM range(3)"), mode="overwrite", where="p = 'p0'")
@@ -71,13 +71,15 @@ def test_overwrite_replaces_all_or_what_is_named(lake: DuckLake, spark: SparkSes
     assert not lake.fsck(deep=True, storage=True).counts
 
 
-def test_overwriting_a_part_of_a_file_keeps_the_rest_of_it(lake: DuckLake, spark: SparkSession) -> None:
+def test_overwriting_part_of_a_file_keeps_its_other_rows(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (id BIGINT)", "INSERT INTO t FROM range(1000)")
-    save(spark.range(3), mode="overwrite", where="id < 990")  # so few rows stay that they are copied
+    save(spark.range(3), mode="overwrite", where="id < 990")  # so few rows are retained that they are copied
     check_retained_files(lake)
     assert read_rows(load(spark)) == expected(lake, "FROM t") == [f"[{n}]" for n in (0, 1, 2, *range(990, 1000))]
     execute(lake, "INSERT INTO t FROM range(1000, 2000)")
-    save(spark.range(1000, 1003), mode="overwrite", where="id BETWEEN 1000 AND 1009")  # now the others are deleted
+    save(
+        spark.range(1000, 1003), mode="overwrite", where="id BETWEEN 1000 AND 1009"
+    )  # here most rows are retained, and the replaced ones are deleted
     check_retained_files(lake)
     assert load(spark).count() == 13 + 3 + 990
     execute(lake, "DELETE FROM t WHERE id = 1995")
@@ -87,14 +89,14 @@ def test_overwriting_a_part_of_a_file_keeps_the_rest_of_it(lake: DuckLake, spark
     assert (load(spark).count(), load(spark, snapshot=str(before)).count()) == (1, 1005)
 
 
-def test_a_key_is_committed_once(lake: DuckLake, spark: SparkSession) -> None:
+def test_an_idempotency_key_is_committed_once(lake: DuckLake, spark: SparkSession) -> None:
     for _ in range(2):
         save(spark.range(10), idempotency_key="run 7")
     assert lake.table("t").count() == 10
     assert not lake.fsck(storage=True).counts
 
 
-def test_a_task_that_is_tried_again_counts_once(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_retried_task_writes_each_row_once(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
     mark = str(tmp_path / f"failed {uuid.uuid4()}")
 
     def fail_once(batches):  # type: ignore[no-untyped-def]
@@ -108,7 +110,7 @@ def test_a_task_that_is_tried_again_counts_once(lake: DuckLake, spark: SparkSess
     assert not lake.fsck(deep=True, storage=True).counts
 
 
-def test_a_job_that_fails_leaves_nothing_behind(lake: DuckLake, spark: SparkSession) -> None:
+def test_a_failed_job_leaves_no_snapshot_or_file(lake: DuckLake, spark: SparkSession) -> None:
     save(spark.range(3))
     before = lake.snapshots(1)[0].snapshot_id
     failing = spark.sql(
@@ -120,7 +122,7 @@ def test_a_job_that_fails_leaves_nothing_behind(lake: DuckLake, spark: SparkSess
     assert not lake.fsck(storage=True).counts
 
 
-def test_what_cannot_be_is_refused_by_name(lake: DuckLake, spark: SparkSession) -> None:
+def test_invalid_options_and_tables_are_refused(lake: DuckLake, spark: SparkSession) -> None:
     execute(lake, "CREATE TABLE t (id INTEGER)")
     for work, words in (
         (lambda: load(spark, tablo="t"), "no option `tablo`"),
@@ -135,7 +137,7 @@ def test_what_cannot_be_is_refused_by_name(lake: DuckLake, spark: SparkSession) 
             work()
 
 
-def test_two_lakes_have_two_names(tmp_path: Path, spark: SparkSession) -> None:
+def test_two_lakes_register_under_different_names(tmp_path: Path, spark: SparkSession) -> None:
     lakes = [DuckLake.local(tmp_path / name) for name in ("one", "two")]
     for number, lake in enumerate(lakes):
         lake.register(spark, f"lake_{number}")

@@ -1,4 +1,4 @@
-"""Writes of a step's own code: they name it, its attempts write once, and the sensor knows them."""
+"""Writes in the code of a step: they name the step, retries write once, and the sensor skips them."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ def ids(resource: DuckLakeResource, table: str) -> list[int]:
 
 
 @central
-def test_attempts_of_a_step_append_once_and_its_writes_are_each_one(
+def test_a_retried_step_repeats_none_of_its_distinct_appends(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     attempts: list[int] = []
@@ -28,23 +28,23 @@ def test_attempts_of_a_step_append_once_and_its_writes_are_each_one(
         attempts.append(1)
         lake.write(ONE, "orders", mode="append")
         if len(attempts) == 1:
-            raise RuntimeError("after the first")
+            raise RuntimeError("after the first append")
         lake.write(ONE, "orders", mode="append")
         lake.write(ONE, "sales.orders", mode="append")
         if len(attempts) == 2:
-            raise RuntimeError("after all of them")
+            raise RuntimeError("after all appends")
 
-    for number in (1, 2):  # another run is other work
+    for number in (1, 2):  # another run appends again
         assert dg.materialize([events], resources={"lake": resource}, instance=instance).success
         assert ids(resource, "orders") == [1, 1] * number
         assert ids(resource, "sales.orders") == [1] * number
     assert len(attempts) == 4
-    for number in (3, 4):  # outside of steps, each is one
+    for number in (3, 4):  # outside of steps, each append takes effect
         resource.write(ONE, "orders", mode="append")
         assert ids(resource, "orders") == [1, 1] * 2 + [1] * (number - 2)
 
 
-def test_mapped_steps_and_steps_of_the_same_op_are_told_apart(
+def test_appends_of_mapped_and_aliased_steps_are_all_written(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.op(out=dg.DynamicOut(int))
@@ -67,7 +67,7 @@ def test_mapped_steps_and_steps_of_the_same_op_are_told_apart(
 
 @dg.op(required_resource_keys={"lake"})
 def append(context: dg.OpExecutionContext) -> None:
-    """Append, and in the first run fail after it."""
+    """Append; in the first run, fail after it."""
     context.resources.lake.write(ONE, "orders", mode="append")
     if context.run.parent_run_id is None:
         raise RuntimeError("the answer is lost")
@@ -84,9 +84,9 @@ def appending() -> None:
     append()
 
 
-def test_a_run_that_goes_on_after_a_failure_appends_nothing_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
-    where = {"resources": {"lake": {"config": {"folder": str(tmp_path)}}}}
-    config: dict[str, Any] = where | {"execution": {"config": {"in_process": {}}}}
+def test_a_re_execution_after_a_failure_appends_no_row_twice(tmp_path: Path, instance: dg.DagsterInstance) -> None:
+    resources = {"resources": {"lake": {"config": {"folder": str(tmp_path)}}}}
+    config: dict[str, Any] = resources | {"execution": {"config": {"in_process": {}}}}
     with dg.execute_job(dg.reconstructable(appending), instance=instance, run_config=config) as first:
         assert not first.success
     again = dg.ReexecutionOptions.from_failure(first.run_id, instance)
@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_after_a_failure_appends_nothing_twice(tmp_path: Path
     assert lake.table("orders").count() == 1
 
 
-def test_snapshots_name_the_step_and_the_sensor_knows_them(
+def test_snapshots_name_the_step_and_the_sensor_skips_them(
     resource: DuckLakeResource, instance: dg.DagsterInstance
 ) -> None:
     @dg.asset(partitions_def=dg.StaticPartitionsDefinition(["eu"]))

@@ -1,4 +1,4 @@
-"""What OpenLineage is told."""
+"""Lineage events for OpenLineage."""
 
 from typing import Any
 
@@ -19,12 +19,12 @@ def write(**arguments: Any) -> DuckLakeWriteOperator:
     return DuckLakeWriteOperator(task_id="write", table="sales.orders", python_callable=lambda: rows, **arguments)
 
 
-def test_a_write_is_a_dataset_with_its_columns_and_figures(conn_id: str) -> None:
+def test_a_write_emits_a_dataset_with_schema_and_statistics(conn_id: str) -> None:
     operator = write()
     execute(operator)
-    told = operator.get_openlineage_facets_on_complete(None)
-    assert told is not None
-    (output,) = told.outputs
+    lineage = operator.get_openlineage_facets_on_complete(None)
+    assert lineage is not None
+    (output,) = lineage.outputs
     assert (output.namespace, output.name) == ("ducklake://ducklake_default", "sales.orders")
     assert [(field.name, field.type) for field in output.facets["schema"].fields] == [
         ("id", "BIGINT"),
@@ -32,20 +32,20 @@ def test_a_write_is_a_dataset_with_its_columns_and_figures(conn_id: str) -> None
     ]
     figures = output.outputFacets["outputStatistics"]
     assert (figures.rowCount, figures.fileCount) == (2, 1)
-    assert told.inputs == []
+    assert lineage.inputs == []
 
 
-def test_a_task_that_wrote_nothing_tells_nothing(conn_id: str) -> None:
+def test_a_task_that_wrote_nothing_emits_no_lineage(conn_id: str) -> None:
     assert write().get_openlineage_facets_on_complete(None) is None
 
 
-def test_an_asset_is_the_same_dataset(conn_id: str) -> None:
+def test_an_asset_maps_to_the_dataset_of_its_table(conn_id: str) -> None:
     asset: Asset = ducklake_asset("sales.orders")
     found = convert_asset_to_openlineage(asset, None)
     assert (found.namespace, found.name) == ("ducklake://ducklake_default", "sales.orders")
 
 
-def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
+def test_input_frames_become_input_datasets(conn_id: str) -> None:
     seen: list[Any] = []
 
     with DAG("lineage_of_frames") as dag:
@@ -56,21 +56,21 @@ def test_frames_that_come_in_are_inputs(conn_id: str) -> None:
 
         copy(write().output)
     assert states(run(dag))["copy"] == "success"
-    told = seen[0].get_openlineage_facets_on_complete(None)
-    assert [(one.name, len(one.facets["schema"].fields)) for one in told.inputs] == [("sales.orders", 2)]
-    assert [output.name for output in told.outputs] == ["main.copy"]
+    lineage = seen[0].get_openlineage_facets_on_complete(None)
+    assert [(dataset.name, len(dataset.facets["schema"].fields)) for dataset in lineage.inputs] == [("sales.orders", 2)]
+    assert [output.name for output in lineage.outputs] == ["main.copy"]
 
 
-def test_sql_of_airflows_own_operators_is_understood(conn_id: str) -> None:
+def test_sql_of_airflows_own_operators_yields_lineage(conn_id: str) -> None:
     from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
 
     execute(write())
     sql = "CREATE TABLE sales.names AS SELECT name FROM sales.orders"
     operator = SQLExecuteQueryOperator(task_id="sql", conn_id=conn_id, sql=sql)
     execute(operator)
-    told = operator.get_openlineage_facets_on_complete(None)
-    assert told is not None
-    assert [one.name for one in told.inputs] == ["sales.orders"]
-    assert [output.name for output in told.outputs] == ["sales.names"]
-    assert {one.namespace for one in told.inputs + told.outputs} == {"ducklake://ducklake_default"}
+    lineage = operator.get_openlineage_facets_on_complete(None)
+    assert lineage is not None
+    assert [dataset.name for dataset in lineage.inputs] == ["sales.orders"]
+    assert [output.name for output in lineage.outputs] == ["sales.names"]
+    assert {dataset.namespace for dataset in lineage.inputs + lineage.outputs} == {"ducklake://ducklake_default"}
     assert DuckLakeHook().get_openlineage_default_schema() == "main"

@@ -1,4 +1,4 @@
-"""Runs that a write has triggered: their partitions are those that were written."""
+"""Asset-triggered runs take their partitions from the events of the writes that triggered them."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from tests.support.airflow_runs import result, run, states
 
 
 def produce(name: str, rows: dict[str, int], **options: Any) -> None:
-    """Write a table in a run, which has an event for it."""
+    """Write a table in a run, which emits an asset event."""
     frame = pa.table({"day": list(rows), "n": list(rows.values())})
     with DAG(name) as dag:
         DuckLakeWriteOperator(task_id="write", table="source", python_callable=lambda: frame, **options)
@@ -19,7 +19,7 @@ def produce(name: str, rows: dict[str, int], **options: Any) -> None:
 
 
 def consume(producers: str) -> Any:
-    """Run a DAG as if events of the table had triggered it."""
+    """Run a DAG as if asset events of the table had triggered it."""
     with DAG(f"consumer_of_{producers}", schedule=[ducklake_asset("source")]) as dag:
 
         @task
@@ -38,7 +38,7 @@ def consume(producers: str) -> Any:
 
 
 def attach(producers: str, dag_id: str, run_id: str) -> None:
-    """Do what the scheduler does: let events of the table trigger a run."""
+    """Attach asset events of the table to a run, as the scheduler does."""
     from airflow.models import DagRun
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
@@ -50,7 +50,7 @@ def attach(producers: str, dag_id: str, run_id: str) -> None:
         found.consumed_asset_events.extend(events)
 
 
-def test_a_run_without_a_logical_date_is_for_the_partitions_that_triggered_it(conn_id: str) -> None:
+def test_an_asset_triggered_run_covers_the_written_partitions(conn_id: str) -> None:
     DuckLakeHook().write(pa.table({"day": ["a", "b", "c"], "n": [-1, -2, -3]}), "target", mode="append")
     produce("days_1", {"a": 1}, partition_expr="day", partition_key="a")
     produce("days_2", {"b": 2, "a": 3}, partition_expr="day", partition_key=["a", "b"])
@@ -61,7 +61,7 @@ def test_a_run_without_a_logical_date_is_for_the_partitions_that_triggered_it(co
 
 
 @pytest.mark.parametrize("partitions", [0, 101])
-def test_a_write_that_does_not_name_its_partitions_is_no_guess(conn_id: str, partitions: int) -> None:
+def test_a_triggering_write_without_listed_partitions_fails_the_run(conn_id: str, partitions: int) -> None:
     rows = {f"{n:03}": n for n in range(101)}
     options = {"partition_expr": "day", "partition_key": [*rows]} if partitions else {}
     produce(f"whole_{partitions}", rows, **options)

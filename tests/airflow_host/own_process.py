@@ -1,4 +1,4 @@
-"""Tests that need a process of their own: in others, Spark sessions of other tests run."""
+"""Run a test in its own process, where no other test has started a Spark session."""
 
 import functools
 import os
@@ -10,21 +10,23 @@ from typing import ParamSpec
 
 Given = ParamSpec("Given")
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_ALONE = "DUCKLAKE_TEST_ALONE"
+_IN_OWN_PROCESS = "DUCKLAKE_TEST_ALONE"
 
 
 def in_own_process(test: Callable[Given, None]) -> Callable[Given, None]:
-    """Have a test run in a pytest of its own."""
+    """Run a test in its own pytest process."""
 
     @functools.wraps(test)
     def run(*args: Given.args, **fields: Given.kwargs) -> None:
-        if os.environ.get(_ALONE):
+        if os.environ.get(_IN_OWN_PROCESS):
             test(*args, **fields)
             return
         name = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]
-        environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {_ALONE: "1"}
+        environ = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {
+            _IN_OWN_PROCESS: "1"
+        }
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
-        done = subprocess.run(command, env=environ, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
+        completed = subprocess.run(command, env=environ, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+        assert completed.returncode == 0, completed.stdout + completed.stderr
 
     return run

@@ -1,4 +1,4 @@
-"""Tasks in a process of their own, which is asked to end, or dies as with `kill -9`."""
+"""Tasks in their own process, which a test ends with SIGTERM or SIGKILL."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 def killed_at(point: str, command: str, run_id: str = "run") -> int:
-    """Run a command as a task up to a named point, and return how its process ended."""
+    """Run a command as a task, killed at a fault point, and return the exit code of its process."""
     environment = os.environ | {"DUCKLAKE_ORCH_FAULT": point}
     return subprocess.run(
         [sys.executable, "-m", __name__, "sql", command, run_id],
@@ -29,7 +29,7 @@ def killed_at(point: str, command: str, run_id: str = "run") -> int:
 
 
 def started_write(begun: Path) -> "subprocess.Popen[bytes]":
-    """Start a task that writes with Spark, and goes on for minutes; its tasks leave files in a folder as they begin."""
+    """Start a Spark write that runs for minutes; each row it starts on leaves a file in a folder."""
     return subprocess.Popen([sys.executable, "-m", __name__, "write", str(begun)], cwd=_REPOSITORY)
 
 
@@ -38,7 +38,7 @@ def _run_command(command: str, run_id: str) -> None:
 
 
 def _write(begun: str) -> None:
-    """Write slowly, in a session that is not the task's; Airflow ends a task by calling `on_kill`."""
+    """Write slowly, in a session that the task does not own; Airflow ends a task by calling `on_kill`."""
     from ducklake_orch.spark import local_session
 
     def slowly(batches: Iterator[Any]) -> Iterator[Any]:
@@ -59,9 +59,9 @@ def _write(begun: str) -> None:
         deadline = time.monotonic() + 20
         while tracker.getActiveJobsIds() and time.monotonic() < deadline:
             time.sleep(0.1)
-        still = list(tracker.getActiveJobsIds())
+        active = list(tracker.getActiveJobsIds())
         session.stop()
-        sys.exit(f"jobs go on: {still}" if still else 143)
+        sys.exit(f"jobs still run: {active}" if active else 143)
 
 
 if __name__ == "__main__":

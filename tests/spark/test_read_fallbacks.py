@@ -1,4 +1,4 @@
-"""Reading where Spark itself does not get: buckets, encrypted files, views; and what is said when files are gone."""
+"""Reads that Spark's own reader cannot do: buckets, encrypted files, views, deletion vectors, missing files."""
 
 import logging
 import subprocess
@@ -27,7 +27,7 @@ def local(tmp_path: Path) -> DuckLake:
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, S3_MEMORY), Backend(POSTGRES, AZURE)], indirect=True, ids=str)
-def test_tasks_reach_a_bucket_and_no_secret_is_shown(
+def test_tasks_read_a_bucket_and_expose_no_secret(
     make_lake: MakeLake, spark: SparkSession, caplog: pytest.LogCaptureFixture, event_log: Path
 ) -> None:
     lake = make_lake()
@@ -67,7 +67,7 @@ def test_encrypted_files_are_read_by_duckdb(tmp_path: Path, spark: SparkSession)
     assert read_rows(frame) == expected(lake, "FROM t")
 
 
-def test_a_view_is_read_without_spark_only(local: DuckLake, spark: SparkSession) -> None:
+def test_a_view_is_refused_in_spark_and_read_without_it(local: DuckLake, spark: SparkSession) -> None:
     execute(
         local,
         "CREATE TABLE t (k INTEGER)",
@@ -81,7 +81,7 @@ def test_a_view_is_read_without_spark_only(local: DuckLake, spark: SparkSession)
     assert spark.createDataFrame(found).count() == 14
 
 
-def test_what_is_not_there_is_named(local: DuckLake, spark: SparkSession) -> None:
+def test_missing_tables_columns_and_snapshots_are_named(local: DuckLake, spark: SparkSession) -> None:
     execute(local, "CREATE TABLE orders (k INTEGER)", "INSERT INTO orders SELECT range FROM range(20)")
     for session in (None, spark):
         with pytest.raises(ObjectNotFoundError, match="order") as missing:
@@ -99,17 +99,17 @@ def test_what_is_not_there_is_named(local: DuckLake, spark: SparkSession) -> Non
         local.read("orders", spark, engine="nativ")  # type: ignore[call-overload]
 
 
-def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: DuckLake, spark: SparkSession) -> None:
+def test_a_frame_keeps_its_snapshot_and_reports_deleted_files(local: DuckLake, spark: SparkSession) -> None:
     execute(local, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
     frames = {engine: local.read("t", spark, engine=engine) for engine in ("native", "duckdb")}
     execute(local, "INSERT INTO t SELECT range FROM range(20)", "DELETE FROM t")
     assert [frame.count() for frame in frames.values()] == [20, 20]
-    planned = local.snapshots()[-3].snapshot_id
+    first_write = local.snapshots()[-3].snapshot_id
     for path in Path(str(local.config.data_path)).rglob("*.parquet"):
         path.unlink()
-    with pytest.raises(FileNotUsableError, match="no longer exists") as gone:
-        local.read("t", spark, snapshot=planned + 1, engine="native")
-    assert "retained" in str(gone.value)
+    with pytest.raises(FileNotUsableError, match="no longer exists") as refused:
+        local.read("t", spark, snapshot=first_write + 1, engine="native")
+    assert "retained" in str(refused.value)
     with pytest.raises(Exception, match="must be retained for longer than a read takes"):
         frames["duckdb"].count()
     with pytest.raises(Exception, match="FILE_NOT_EXIST"):
@@ -119,13 +119,13 @@ def test_a_plan_keeps_its_snapshot_and_says_so_when_its_files_are_gone(local: Du
 def test_deletion_vectors_are_refused_when_the_frame_is_made(tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
-    execute(lake, "CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")  # as another program does
+    execute(lake, "CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")  # as another program may set it
     execute(lake, "DELETE FROM t WHERE k = 3")
     with pytest.raises(UnsupportedStatementError, match="deletion vector"):
         lake.read("t", spark)
 
 
-def test_what_travels_to_executors_needs_neither_pydantic_nor_pyspark() -> None:
+def test_executor_code_imports_neither_pydantic_nor_pyspark() -> None:
     code = (
         "import sys\n"
         "sys.modules['pydantic'] = sys.modules['pyspark'] = sys.modules['sqlglot'] = None\n"

@@ -1,4 +1,4 @@
-"""Spark DataFrames go into the lake and come out of it, with a session of whoever has one."""
+"""Spark DataFrames as asset values, with a session from Dagster's resource, the configuration, or the process."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ REGIONS = dg.StaticPartitionsDefinition(["eu", "us"])
 
 
 @pytest.mark.parametrize("source", ["none", "config", "dagster-pyspark"])
-def test_frames_of_a_partition_are_stored_and_given(source: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_spark_frames_of_a_partition_are_stored_and_loaded(source: str, spark: SparkSession, tmp_path: Path) -> None:
     sources: dict[str, dict[str, Any]] = {
         "none": {},
         "config": {"spark": SparkConfig(master="local[1]")},
@@ -46,11 +46,11 @@ def test_frames_of_a_partition_are_stored_and_given(source: str, spark: SparkSes
         assert dg.materialize([orders, counted], resources=resources, partition_key=key).success
     assert seen == [["2024-01-01"] * 3, ["2024-01-02"] * 3, ["2024-01-02"] * 3]
     assert resource.lake().table("orders").count() == 6
-    assert spark.range(1).count() == 1  # the session is still there
+    assert spark.range(1).count() == 1  # the session still runs
 
 
 @central
-def test_frames_replace_the_rows_of_days_and_of_regions(
+def test_spark_frames_replace_rows_of_time_and_static_partitions(
     spark: SparkSession, resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     versions = iter(range(1, 10))
@@ -67,8 +67,8 @@ def test_frames_replace_the_rows_of_days_and_of_regions(
     for asset, keys in ((shops, ("eu", "us", "eu")), (visits, ("2024-01-01", "2024-01-02", "2024-01-01"))):
         for key in keys:
             result = dg.materialize([asset], resources={"io_manager": io_manager}, partition_key=key)
-            said = metadata_of(result, asset.key.path[0], key)
-            assert (said["dagster/partition_row_count"], said["ducklake/engine"] != "") == (1, True)
+            metadata = metadata_of(result, asset.key.path[0], key)
+            assert (metadata["dagster/partition_row_count"], metadata["ducklake/engine"] != "") == (1, True)
     lake = resource.lake()
     assert sorted(row["version"] for row in lake.read("shops").to_pylist()) == [2, 3]
     assert sorted(row["version"] for row in lake.read("visits").to_pylist()) == [5, 6]
@@ -77,7 +77,7 @@ def test_frames_replace_the_rows_of_days_and_of_regions(
 
 @pytest.mark.filterwarnings("ignore:Parameter .backfill_policy.")
 @pytest.mark.parametrize("resource", [FAR], indirect=True, ids=str)
-def test_partitions_with_gaps_are_replaced_by_one_run(
+def test_one_run_replaces_non_adjacent_partitions(
     spark: SparkSession, resource: DuckLakeResource, io_manager: DuckLakeIOManager
 ) -> None:
     both = dg.MultiPartitionsDefinition({"day": DAILY, "region": REGIONS})
@@ -101,7 +101,7 @@ def test_partitions_with_gaps_are_replaced_by_one_run(
 
     seen: list[int] = []
     options: dict[str, Any] = {"resources": {"io_manager": io_manager}}
-    for region in ("eu", "us", "eu"):  # of each day one region: the one between them stays
+    for region in ("eu", "us", "eu"):  # one region of each day; the other region stays
         result = materialize_range([sales], f"2024-01-01|{region}", f"2024-01-03|{region}", **options)
         assert metadata_of(result, "sales", f"2024-01-02|{region}")["dagster/partition_row_count"] == 1
     found = sorted(
@@ -150,7 +150,7 @@ print("rows:", lake.lake().table("orders").count())
 
 
 @pytest.mark.parametrize("kind", ["config", "dagster-pyspark"])
-def test_a_session_is_started_where_none_runs(kind: str, tmp_path: Path) -> None:
+def test_a_spark_session_is_started_when_none_runs(kind: str, tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
     command = [sys.executable, "-c", SCRIPT, kind, str(tmp_path)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)

@@ -1,4 +1,4 @@
-"""`@task.ducklake`: functions whose results become tables, and whose arguments are tables."""
+"""`@task.ducklake`: results of functions become tables, and tables become arguments of functions."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from airflow.sdk import DAG, task
 
 from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator, read_reference
 from ducklake_orch.errors import ConfigError
-from tests.airflow_host.alone import in_own_process
+from tests.airflow_host.own_process import in_own_process
 from tests.support.airflow_runs import result, run, states
 from tests.support.airflow_tasks import execute
 
@@ -20,7 +20,7 @@ def stored(table: str, columns: str = "*") -> list[Any]:
     return found
 
 
-def test_what_a_function_returns_becomes_a_table_and_what_the_next_one_takes_a_frame(conn_id: str) -> None:
+def test_return_values_become_tables_and_downstream_arguments_frames(conn_id: str) -> None:
     with DAG("frames_from_task_to_task") as dag:
 
         @task.ducklake(table="sales.orders")
@@ -42,12 +42,12 @@ def test_what_a_function_returns_becomes_a_table_and_what_the_next_one_takes_a_f
     assert set(states(done).values()) == {"success"}
     assert stored("sales.large", "id, amount") == [(2, 20), (3, 30)]
     assert stored("sales.total") == [(50, "total")]
-    handed_on = result(done, "orders")
-    assert (handed_on["table"], handed_on["snapshot_id"], handed_on["rows_written"]) == ("sales.orders", 1, 3)
-    assert len(str(handed_on)) < 2000
+    reference = result(done, "orders")
+    assert (reference["table"], reference["snapshot_id"], reference["rows_written"]) == ("sales.orders", 1, 3)
+    assert len(str(reference)) < 2000
 
 
-def test_the_next_task_gets_the_rows_of_the_partition_as_they_were_written(conn_id: str) -> None:
+def test_a_downstream_task_reads_the_partition_at_the_written_snapshot(conn_id: str) -> None:
     hook = DuckLakeHook()
     hook.write(pa.table({"day": ["2024-01-01", "2024-01-02"], "n": [1, 2]}), "t", mode="append")
     with DAG("frames_of_partitions") as dag:
@@ -57,25 +57,25 @@ def test_the_next_task_gets_the_rows_of_the_partition_as_they_were_written(conn_
             return pa.table({"day": ["2024-01-02"], "n": [20]})
 
         @task
-        def change_it_meanwhile() -> None:
+        def update_concurrently() -> None:
             DuckLakeHook().run("UPDATE t SET n = 99")
 
         @task
-        def look(reference: dict[str, Any]) -> list[int]:
+        def read_back(reference: dict[str, Any]) -> list[int]:
             return read_reference(reference, "pandas")["n"].tolist()  # type: ignore[no-any-return]
 
         written = write()
-        written >> change_it_meanwhile() >> look(written)
-    assert result(run(dag), "look") == [20]
+        written >> update_concurrently() >> read_back(written)
+    assert result(run(dag), "read_back") == [20]
 
 
-def test_frames_come_in_as_each_parameter_asks(conn_id: str) -> None:
+def test_each_parameter_chooses_its_kind_of_frame(conn_id: str) -> None:
     with DAG("kinds_of_frames") as dag:
         source = DuckLakeWriteOperator(task_id="source", table="t", python_callable=lambda: pa.table({"a": [1]}))
 
         @task.ducklake(table="kinds", read={"a": "pandas", "b": "reader", "c": "duckdb"})
         def kinds(a: Any, b: Any, c: Any, d: Any, e: pl.LazyFrame) -> pa.Table:
-            return pa.table({"kind": [type(one).__name__ for one in (a, b, c, d, e)]})
+            return pa.table({"kind": [type(frame).__name__ for frame in (a, b, c, d, e)]})
 
         kinds(*[source.output] * 5)
     run(dag)
@@ -84,7 +84,7 @@ def test_frames_come_in_as_each_parameter_asks(conn_id: str) -> None:
     )
 
 
-def test_mapped_tasks_that_append_hand_on_the_rows_that_each_has_added(conn_id: str) -> None:
+def test_each_mapped_append_passes_on_only_its_own_rows(conn_id: str) -> None:
     DuckLakeHook().write(pa.table({"n": [0]}), "t", mode="append")
     with DAG("mapped_frames") as dag:
 
@@ -103,7 +103,7 @@ def test_mapped_tasks_that_append_hand_on_the_rows_that_each_has_added(conn_id: 
     assert [row[0] for row in stored("whole")] == [1, 2, 2, 3, 3, 3]
 
 
-def test_an_append_that_is_tried_again_hands_on_what_it_has_added(conn_id: str) -> None:
+def test_a_replayed_append_passes_on_its_original_rows(conn_id: str) -> None:
     operator = DuckLakeWriteOperator(
         task_id="write", table="t", mode="append", python_callable=lambda: pa.table({"n": [1, 2]})
     )
@@ -116,15 +116,15 @@ def test_an_append_that_is_tried_again_hands_on_what_it_has_added(conn_id: str) 
     assert read_reference(again, "pandas")["n"].tolist() == [1, 2]
 
 
-def test_rows_added_to_a_table_that_hides_them_are_refused(conn_id: str) -> None:
+def test_a_reference_to_appended_rows_refuses_a_column_named_author(conn_id: str) -> None:
     rows = pa.table({"author": ["x"]})
     operator = DuckLakeWriteOperator(task_id="write", table="t", mode="append", python_callable=lambda: rows)
     with pytest.raises(ConfigError, match="column `author`"):
         read_reference(execute(operator))
 
 
-class Disturbed(dict[str, str]):
-    """Names, between which somebody writes."""
+class WritingViews(dict[str, str]):
+    """Views that append a row to the table while they are iterated: a concurrent write between two views."""
 
     def items(self) -> Any:
         for pair in super().items():
@@ -133,15 +133,15 @@ class Disturbed(dict[str, str]):
 
 
 @in_own_process
-def test_all_views_of_a_query_are_as_of_one_snapshot(conn_id: str) -> None:
+def test_all_views_of_a_query_read_one_snapshot(conn_id: str) -> None:
     DuckLakeHook().write(pa.table({"n": [1]}), "t", mode="append")
     query = "SELECT (SELECT count(*) FROM a) AS a, (SELECT count(*) FROM b) AS b"
-    execute(DuckLakeWriteOperator(task_id="query", table="counted", sql=query, views=Disturbed(a="t", b="t")))
+    execute(DuckLakeWriteOperator(task_id="query", table="counted", sql=query, views=WritingViews(a="t", b="t")))
     assert stored("counted") == [(1, 1)]
 
 
 @in_own_process
-def test_functions_get_a_session_and_it_ends_with_the_task(conn_id: str) -> None:
+def test_spark_functions_get_a_session_that_ends_with_the_task(conn_id: str) -> None:
     from pyspark.sql import DataFrame, SparkSession
 
     with DAG("frames_of_spark") as dag:
@@ -177,6 +177,6 @@ def test_functions_get_a_session_and_it_ends_with_the_task(conn_id: str) -> None
     assert SparkSession.getActiveSession() is None
 
 
-def test_what_is_no_reference_is_refused() -> None:
+def test_a_value_that_is_not_a_reference_is_refused() -> None:
     with pytest.raises(ConfigError, match="not a reference"):
         read_reference({"table": "t"})
