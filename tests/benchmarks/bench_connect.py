@@ -1,7 +1,7 @@
-"""How much opening a lake and small writes cost, against plain DuckDB doing the same on the same servers.
+"""The cost of opening a lake and of small writes, compared with plain DuckDB on the same servers.
 
-Run it with `make bench`. Every figure is measured in a process of its own, plain and ours in turn, so that a change of
-the machine's speed meets both.
+Run it with `make bench`. Every figure is measured in a new process, alternating between plain DuckDB and ducklake-orch,
+so that changes in the speed of the machine affect both.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.servers.base import Server
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 
-# Both children print one JSON line; `plain` has what a careful person would write by hand.
+# Both child processes print one JSON line. `plain` has the statements of careful hand-written code.
 PLAIN = """
 import json, sys, time
 started = time.perf_counter()
@@ -143,7 +143,7 @@ def running(kind: type[Server], folder: Path) -> Iterator[Server]:
 
 
 def job_for(url: str, folder: Path, repeat: int) -> dict[str, Any]:
-    """Make a lake and describe it for both kinds of children."""
+    """Create a lake, and describe it for both kinds of child processes."""
     from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
 
     storage = str(folder / "data")
@@ -194,7 +194,7 @@ def bench_connect(folder: Path, runs: int) -> None:
 
 
 def bench_inserts(folder: Path, runs: int) -> None:
-    """Time `connect` (like for like) and `execute` (queue, exactly once, structured result) against plain DuckDB."""
+    """Compare `connect` (the same work) and `execute` (lock, exactly once, structured result) with plain DuckDB."""
     print("\n## 34 one-row inserts per worker, Postgres catalog\n")
     print("| workers | way | total (s) | ratio to plain | median insert (ms) | errors |")
     print("|---|---|---|---|---|---|")

@@ -1,7 +1,7 @@
-"""How long planning a scan takes and how much memory, and how both grow with the number of files.
+"""Duration and memory of planning a scan, and how both grow with the number of files.
 
-Run it with `python -m tests.benchmarks.bench_plan`. The files are only registered, straight in the metadata tables of a
-real lake: planning reads none of them. Every figure is measured in a process of its own.
+Run it with `python -m tests.benchmarks.bench_plan`. The files are rows in the metadata tables of a lake without data,
+because planning reads no data files. Every figure is measured in a new process.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.servers.postgres import PostgresServer
 
 COLUMNS = 20
 REGIONS = 50
-# What is planned: everything; one partition and a range within it; a range that statistics alone tell; the newest rows.
+# The plans: all rows; one partition and a range in it; a range that only statistics prune; the newest rows.
 PLANS: dict[str, dict[str, Any]] = {
     "all files": {},
     "partition and range": {"where": "region = 'r7' AND c1 BETWEEN 1000 AND 20000"},
@@ -48,7 +48,7 @@ print(json.dumps({"seconds": seconds, "peak_mb": peak / 1024, "files": len(plan.
 
 
 def make(url: str, storage: str, files: int) -> None:
-    """Make a lake with a partitioned table of many files, the statistics of each column of each."""
+    """Create a lake with a partitioned table of many files, with statistics of every column."""
     lake = DuckLake.from_url("lake", catalog=url, storage=storage, create_if_missing=True)
     numbers = ", ".join(f"c{n} BIGINT" for n in range(1, COLUMNS))
     lake.execute(
@@ -85,7 +85,7 @@ def measure(url: str, storage: str, plan: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def database(kind: str, folder: Path) -> Iterator[str]:
-    """Give a place for a catalog as a URL."""
+    """Yield the URL of a new catalog."""
     servers: dict[str, type[Server]] = {"postgres": PostgresServer, "mysql": MariaDBServer}
     if kind not in servers:
         yield f"{kind}:///{folder}/catalog.{kind}"

@@ -1,6 +1,6 @@
-"""Makes docs/benchmarks.md of what the benchmarks printed into build/bench, and a picture of every table of seconds.
+"""Generates docs/benchmarks.md from the output of the benchmarks in build/bench, with a chart per table of seconds.
 
-`make bench` runs all of them and then this; a part that was not run anew stays as it was measured last.
+`make bench` runs all benchmarks and then this module. A part that was not run keeps its last results.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.benchmarks.chart import bars
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE, PICTURES = ROOT / "build" / "bench", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "images"
 _SECONDS = re.compile(r"^([\d.]+) s$")
-# Delta says so wherever one prints.
+# A message that Delta prints into the output.
 _SPOKEN = re.compile(r"^Deleted \d+ files and directories .*\n", re.MULTILINE)
 _PACKAGES = ("duckdb", "pyarrow", "pyspark", "dagster", "apache-airflow")
 _HEAD = """# Benchmarks
@@ -32,13 +32,13 @@ measure a part. Nothing else may run meanwhile.
 
 @dataclass(frozen=True)
 class Part:
-    """What one benchmark measures.
+    """One benchmark and its section.
 
     Attributes:
-        name: Of its target and of the file with what it printed.
-        title: Of its section.
-        about: What is measured, and against what.
-        aims: The highest ratio that we want, by column, for work that a pattern matches.
+        name: The name of the make target and of the output file.
+        title: The title of the section.
+        about: What the benchmark measures, and the systems that it compares.
+        aims: The highest acceptable ratio by column, for operations that match a pattern.
     """
 
     name: str
@@ -79,7 +79,7 @@ PARTS = (
 
 
 def machine() -> str:
-    """Say what it was measured on."""
+    """Describe the machine and the installed versions."""
     known = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     what = f"{known[0] if known else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
@@ -88,7 +88,7 @@ def machine() -> str:
 
 
 def as_markdown(printed: str) -> str:
-    """Return what a benchmark printed as Markdown: tables and headings as they are, other lines as a list."""
+    """Return the output of a benchmark as Markdown: tables and headings unchanged, other lines as a list."""
     lines: list[str] = []
     for line in printed.splitlines():
         kept = not line or line.startswith(("|", "#"))
@@ -100,12 +100,12 @@ def as_markdown(printed: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a benchmark printed.
+    """A table in the output of a benchmark.
 
     Attributes:
-        about: What stands before it, such as how many rows.
-        head: The names of its columns.
-        lines: Its cells.
+        about: The text before the table, such as the number of rows.
+        head: The names of the columns.
+        lines: The cells.
     """
 
     about: str
@@ -114,7 +114,7 @@ class Table:
 
 
 def tables(printed: str) -> list[Table]:
-    """Return the tables of what a benchmark printed."""
+    """Return the tables in the output of a benchmark."""
     found: list[Table] = []
     about, inside = "", False
     for line in printed.splitlines():
@@ -130,14 +130,14 @@ def tables(printed: str) -> list[Table]:
 
 
 def pictures(part: Part, printed: str) -> list[str]:
-    """Draw the tables whose cells are seconds of whoever heads the column; return where they are."""
+    """Draw a chart for each table of seconds; return the names of the files."""
     drawn = []
-    for number, one in enumerate(tables(printed)):
-        timed = [n for n in range(1, len(one.head)) if any(_SECONDS.match(line[n]) for line in one.lines)]
-        if not timed or one.head[0] != "Work":
+    for number, table in enumerate(tables(printed)):
+        timed = [n for n in range(1, len(table.head)) if any(_SECONDS.match(line[n]) for line in table.lines)]
+        if not timed or table.head[0] != "Work":
             continue
-        names = [one.head[n] for n in timed]
-        works = {line[0]: [_seconds(line[n]) for n in timed] for line in one.lines}
+        names = [table.head[n] for n in timed]
+        works = {line[0]: [_seconds(line[n]) for n in timed] for line in table.lines}
         picture = PICTURES / f"bench-{part.name}-{number + 1}.svg"
         picture.write_text(bars(names, works), "utf-8")
         drawn.append(picture.name)
@@ -151,12 +151,12 @@ def _seconds(cell: str) -> float | None:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long one takes as another.
+    """The ratio between the durations of two systems.
 
     Attributes:
-        work: For what.
-        where: In which table, where there are several.
-        pair: Who, and compared with whom.
+        work: The operation.
+        where: The table, if the output has several.
+        pair: The two systems.
         value: The ratio.
     """
 
@@ -170,7 +170,7 @@ class Ratio:
 
 
 def ratios(printed: str) -> Iterator[Ratio]:
-    """Return the cells that compare two."""
+    """Yield the cells with ratios."""
     found = tables(printed)
     for table in found:
         where = f" ({table.about})" if len(found) > 1 else ""
@@ -181,12 +181,12 @@ def ratios(printed: str) -> Iterator[Ratio]:
 
 
 def losses(printed: str) -> list[str]:
-    """Return what others do faster."""
+    """Return the ratios of operations in which another system is faster."""
     return [str(ratio) for ratio in ratios(printed) if ratio.value > 1]
 
 
 def missed(part: Part, printed: str) -> list[str]:
-    """Return what is slower than it is meant to be."""
+    """Return the ratios that exceed their limits."""
     found = []
     for ratio in ratios(printed):
         limits = [

@@ -1,4 +1,4 @@
-"""Run the command line and keep what it answers."""
+"""Runs the command line, and captures its output."""
 
 import json
 import os

@@ -36,7 +36,7 @@ DIFFERENT: Mapping[tuple[str, str], str] = {
 }
 
 
-# --- what is compared -------------------------------------------------------------------------------------------------
+# --- comparison -------------------------------------------------------------------------------------------------------
 
 
 def contents(lake: DuckLake) -> Contents:
@@ -95,7 +95,7 @@ def assert_same(theirs: Contents, ours: Contents) -> None:
         )
 
 
-# --- where we differ on purpose ---------------------------------------------------------------------------------------
+# --- intended differences ---------------------------------------------------------------------------------------------
 
 
 def table_without_bounds(before: Contents, theirs: Contents, ours: Contents) -> None:
