@@ -193,7 +193,7 @@ def _shown(value: Any, model: type[Model], name: str) -> str:
     if isinstance(value, tuple):
         sizes = "_bytes" in name
         return ", ".join(f"{item // 1024**3} GiB" if sizes else _shown(item, model, name) for item in value)
-    # What a size is read as: a number of bytes.
+    # A size is stored as a number of bytes.
     if match := re.fullmatch(r"(\d+)B", str(value)):
         return f"{int(match[1]) // 1024**2} MiB"
     return str(value)
