@@ -22,9 +22,11 @@ _SPOKEN = re.compile(r"^Deleted \d+ files and directories .*\n", re.MULTILINE)
 _PACKAGES = ("duckdb", "pyarrow", "pyspark", "dagster", "apache-airflow")
 _HEAD = """# Benchmarks
 
-What this package costs, beside what else does the same work, in one run on one machine. Seconds are this machine's;
-ratios carry over better. `make bench` measures all of it and writes this page; `make bench-spark` and its sisters
-measure a part. Nothing else may run meanwhile.
+These benchmarks compare ducklake-orch with other systems that do the same work, in one run on one machine. Ratios carry
+over to other machines, seconds do not. `make bench` runs all benchmarks and writes this page; targets such as
+`make bench-spark` run one of them. Run them on an idle machine.
+
+In the tables, *ours* is ducklake-orch.
 
 {machine}
 """
@@ -51,7 +53,7 @@ PARTS = (
     Part(
         "spark",
         "Writing and reading with Spark",
-        "Ours, plain Parquet without a table format, Iceberg and Delta.",
+        "ducklake-orch, plain Parquet without a table format, Iceberg and Delta.",
         {
             "": {"ours / Iceberg": 1},
             "write$|full scan": {"ours / Parquet": 1.05},
@@ -61,20 +63,28 @@ PARTS = (
     Part(
         "rows",
         "Changing rows",
-        "Ours on both engines, Iceberg (merge-on-read), Delta.",
+        "ducklake-orch on both engines, Iceberg (merge-on-read) and Delta.",
         {"": {"auto / Iceberg": 0.7, "auto / Delta": 0.15, "spark / Iceberg": 1}},
     ),
     Part(
         "maintenance",
         "Maintenance",
-        "Ours on each engine, the extension's own functions, Iceberg's and Delta's.",
+        "ducklake-orch on each engine, the functions of the extension, Iceberg and Delta.",
         {"compact 500": {"auto / Iceberg": 0.2}, "compact": {"spark / Iceberg": 1}},
     ),
-    Part("dagster", "Dagster", "What the IO manager adds to a write, and a backfill beside `dagster-deltalake`."),
-    Part("large", "A large lake", "The plan of its maintenance, its health, and the page about it in Chromium."),
-    Part("connect", "Opening a lake, and small writes", "Beside plain DuckDB with the statements of a careful person."),
-    Part("commit", "Commits", "Native commits on each catalog; files registered by us and by the engine."),
-    Part("plan", "Planning", "How long finding a table's files takes, and how that grows."),
+    Part(
+        "dagster",
+        "Dagster",
+        "The overhead of the IO manager over a write, and a backfill compared with `dagster-deltalake`.",
+    ),
+    Part("large", "A large lake", "The maintenance plan, the health report, and the report page in Chromium."),
+    Part(
+        "connect", "Opening a lake, and small writes", "Compared with plain DuckDB and careful hand-written statements."
+    ),
+    Part(
+        "commit", "Commits", "Native commits on each catalog, and files registered by ducklake-orch and by the engine."
+    ),
+    Part("plan", "Planning", "The duration of finding the files of a table, and how it grows."),
 )
 
 
@@ -193,7 +203,7 @@ def missed(part: Part, printed: str) -> list[str]:
             aims[ratio.pair] for work, aims in part.aims.items() if re.match(work, ratio.work) and ratio.pair in aims
         ]
         if limits and ratio.value > min(limits):
-            found.append(f"{ratio}, where {min(limits):g} is the aim")
+            found.append(f"{ratio}, and the target is {min(limits):g}")
     return found
 
 
@@ -207,12 +217,15 @@ def main() -> None:
         printed = _SPOKEN.sub("", result.read_text("utf-8"))
         day = datetime.fromtimestamp(result.stat().st_mtime, UTC).date()
         images = [f"![{part.title}](images/{name})" for name in pictures(part, printed)]
-        again = f"Measured on {day}; again: `make bench-{part.name}`."
+        again = f"Measured on {day}; run again: `make bench-{part.name}`."
         sections.append("\n\n".join([f"## {part.title}", f"{part.about} {again}", as_markdown(printed), *images]))
         lost += losses(printed)
         short += missed(part, printed)
-    for title, lines in (("Where others are faster", lost), ("Where we want to be faster", short)):
-        sections.append(f"## {title}\n\n{chr(10).join(lines) or 'Nowhere in these tables.'}")
+    for title, lines in (
+        ("Operations in which other systems are faster", lost),
+        ("Operations that miss their target", short),
+    ):
+        sections.append(f"## {title}\n\n{chr(10).join(lines) or 'None in these tables.'}")
     PAGE.write_text("\n\n".join(section.strip() for section in sections) + "\n", "utf-8")
 
 

@@ -29,11 +29,11 @@ PAGE = REPOSITORY / "docs" / "settings.md"
 _HEAD = f"""\
 # Every setting
 
-This page is made from the configuration models. [Configuration](configuration.md) says how values are given
-and which source wins; [Catalogs](catalogs.md) and [Storages](storages.md) have blocks to copy.
+This page is generated from the configuration models. [Configuration](configuration.md) explains how to set values and
+which source takes precedence. [Catalogs](catalogs.md) and [Storages](storages.md) have blocks to copy.
 
-Durations read like `7 days`, `36h`, `90s` or `PT36H`, sizes like `512 MiB` or `2GB`.
-Where no default stands, nothing is said, and the engine's own holds.
+Durations are written as `7 days`, `36h`, `90s` or `PT36H`, sizes as `512 MiB` or `2GB`.
+A setting without a default is left to the engine.
 `{NAME}`, `{CONFIG}` and `{PROFILE}` name the lake, the TOML file and its profile.
 """
 _READ_AS = {

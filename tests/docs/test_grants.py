@@ -11,7 +11,7 @@ from ducklake_orch.errors import DuckLakeOrchError
 from tests.docs.pages import DOCS, blocks
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
-from tests.support.granted_work import look, write_and_maintain
+from tests.support.granted_work import read_everything, write_and_maintain
 
 _SQL = [code for _, code in blocks(DOCS / "catalogs.md", "sql")]
 OF_SERVER, OF_DATABASE, OF_MYSQL = _SQL
@@ -23,7 +23,7 @@ def statements(block: str) -> Iterable[str]:
 
 def check_grants(open_lake: Callable[..., DuckLake]) -> None:
     write_and_maintain(open_lake("etl", "change me", create_if_missing=True))
-    look(open_lake("analyst", "change me too", read_only=True))
+    read_everything(open_lake("analyst", "change me too", read_only=True))
     careless = open_lake("analyst", "change me too")
     for change in (
         lambda: careless.delete("sales.orders", "id = 1"),
@@ -32,7 +32,7 @@ def check_grants(open_lake: Callable[..., DuckLake]) -> None:
     ):
         with pytest.raises(DuckLakeOrchError):
             change()
-    look(open_lake("analyst", "change me too", read_only=True))
+    read_everything(open_lake("analyst", "change me too", read_only=True))
 
 
 def test_postgres_grants_suffice(postgres: PostgresServer, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ducklake_orch.errors import DuckLakeOrchError
 from tests.docs.pages import DOCS, blocks
 from tests.servers.base import ServerUnavailable
 from tests.servers.s3 import MotoS3
-from tests.support.granted_work import look, write_and_maintain
+from tests.support.granted_work import read_everything, write_and_maintain
 
 WRITER: dict[str, Any] = json.loads(next(code for _, code in blocks(DOCS / "storages.md", "json")))
 FILES, LIST = WRITER["Statement"]
@@ -79,6 +79,6 @@ def test_the_iam_policy_suffices_to_write_maintain_and_read(open_lake: Callable[
     appender = open_lake(APPENDER)()
     appender.write(appender.read("sales.items"), "sales.orders", mode="append")
     reader = open_lake(READER)
-    look(reader(read_only=True))
+    read_everything(reader(read_only=True))
     with pytest.raises(DuckLakeOrchError):
         reader().write(reader(read_only=True).read("sales.items"), "sales.items", mode="append")

@@ -20,7 +20,9 @@ def test_backends_are_given_only_for_tests_without_them_in_their_node_ids(places
     for feature in data["feature"]:
         for test in (test for engine in data["engines"] for test in feature.get(engine, [])):
             name, at, _ = test.partition(" @ ")
-            assert bool(at) != bool(places[name]), f"{name}: say `@ catalog-storage` where its node ids do not"
+            assert bool(at) != bool(places[name]), (
+                f"{name}: add `@ catalog-storage` only if its node ids name no backend"
+            )
 
 
 def test_the_page_has_the_current_matrix(places: dict[str, set[Place]]) -> None:

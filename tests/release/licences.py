@@ -9,15 +9,15 @@ from tests.release.check import REPOSITORY
 PAGE = REPOSITORY / "docs" / "licences.md"
 HEAD = """# Licences
 
-ducklake-orch is Apache-2.0. Below is what it asks for directly, by itself or in an extra, and the licence that each
-package states about itself. Nothing of them is copied into this package; pip installs them beside it, with what they
-need in turn (`pip-licenses` lists that for an environment).
+ducklake-orch is licensed under Apache-2.0. The table lists its direct requirements, including those of extras, with the
+licence in the metadata of each package. ducklake-orch contains no code of these packages. pip installs them and their
+requirements separately (`pip-licenses` lists all packages in an environment).
 
-| Package | Asked for by | Licence |
+| Package | Required by | Licence |
 |---|---|---|
 """
 TAIL = """
-The extension for MotherDuck is MotherDuck's own, and no free software; only the extra `motherduck` brings it.
+The extension for MotherDuck is proprietary software of MotherDuck. Only the extra `motherduck` installs it.
 """
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 # Licences in classifiers or free text of older metadata.

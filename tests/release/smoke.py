@@ -87,7 +87,7 @@ def main(extra: str, expected: str) -> None:
         if extra in (name, "all"):
             try_it()
         elif extra != "all":
-            assert find_spec({"spark": "pyspark"}.get(name, name)) is None, f"{name} came along"
+            assert find_spec({"spark": "pyspark"}.get(name, name)) is None, f"{name} is installed"
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def write_and_maintain(lake: DuckLake) -> None:
     assert lake.health().grade == "ok"
 
 
-def look(lake: DuckLake) -> None:
+def read_everything(lake: DuckLake) -> None:
     """Read a lake in every way."""
     assert lake.table("sales.orders").count() == lake.read("sales.orders").num_rows > 0
     assert lake.execute("SELECT count(*) FROM sales.items").raise_for_error().rows
