@@ -87,26 +87,26 @@ def key_look_up(lake: DuckLake, snapshots: int = 100_000) -> float:
     lake.write(data, "keyed", mode="append", idempotency_key="the key")
     with lake.connect_metadata(read_only=False) as con:
         newest = con.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchall()[0][0]
-        some = f"FROM range({newest + 1}, {newest + 1 + snapshots}) t(n)"
+        new_snapshots = f"FROM range({newest + 1}, {newest + 1 + snapshots}) t(n)"
         con.execute(
-            f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, 'key ' || n, n, 'w', 0 {some}"
+            f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, 'key ' || n, n, 'w', 0 {new_snapshots}"
             if lake.config.catalog.type != "mysql"
-            else f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, encode('key ' || n), n, 'w', 0 {some}"
+            else f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, encode('key ' || n), n, 'w', 0 {new_snapshots}"
         )
     with open_session(lake.config, entering=False) as session:
         metadata = Metadata(session.instance.root, lake.config)
-        found = [timed(lambda: idempotency.find(metadata, 1, "the key")) for _ in range(30)]
-    return statistics.median(found)
+        durations = [timed(lambda: idempotency.find(metadata, 1, "the key")) for _ in range(30)]
+    return statistics.median(durations)
 
 
 def replace_own(config: LakeConfig, number: int, times: int) -> list[tuple[float, int]]:
-    lake, found = DuckLake(config), []
+    lake, durations = DuckLake(config), []
     for n in range(times):
         data = pa.table({"p": [number] * 10, "v": list(range(n, n + 10))})
         started = time.perf_counter()
         result = lake.write(data, "t", mode="overwrite_partitions")
-        found.append((time.perf_counter() - started, result.attempts))
-    return found
+        durations.append((time.perf_counter() - started, result.attempts))
+    return durations
 
 
 def append_until(config: LakeConfig, number: int, warm: Any, stop: Any) -> int:
@@ -168,10 +168,10 @@ def measure(kind: str, url: str, folder: Path, given: argparse.Namespace) -> Non
     fields: dict[str, Any] = {"catalog": url, "storage": f"{folder}/files", "create_if_missing": True}
     lake = DuckLake.from_url("lake", data_inlining_row_limit=0, **fields)
     for size in ("in a new lake", "in a lake of all these files"):
-        found = one_file(lake)
+        durations = one_file(lake)
         print(
-            f"{kind}: one file {size}: p50 {1000 * found[len(found) // 2]:.1f} ms,"
-            f" p95 {1000 * found[int(len(found) * 0.95)]:.1f} ms",
+            f"{kind}: one file {size}: p50 {1000 * durations[len(durations) // 2]:.1f} ms,"
+            f" p95 {1000 * durations[int(len(durations) * 0.95)]:.1f} ms",
             flush=True,
         )
         if size == "in a new lake":

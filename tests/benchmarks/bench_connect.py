@@ -178,13 +178,13 @@ def bench_connect(folder: Path, runs: int) -> None:
         job = job_for(url, folder / name, 10)
         results: dict[str, list[dict[str, Any]]] = {"plain": [], "ours": []}
         for _ in range(runs):
-            for kind, seen in results.items():
-                seen.append(finish(start(kind, CONNECT[kind] + AGAIN[kind], job)))
+            for kind, measured in results.items():
+                measured.append(finish(start(kind, CONNECT[kind] + AGAIN[kind], job)))
         imported, cold = (
-            {kind: statistics.median(one[key] for one in seen) for kind, seen in results.items()}
+            {kind: statistics.median(child[key] for child in measured) for kind, measured in results.items()}
             for key in ("import", "cold")
         )
-        again = {kind: statistics.median(t for r in seen for t in r["again"]) for kind, seen in results.items()}
+        again = {kind: statistics.median(t for r in measured for t in r["again"]) for kind, measured in results.items()}
         pairs = [o["cold"] / p["cold"] for p, o in zip(results["plain"], results["ours"], strict=True)]
         print(
             f"| {name} | {ms(imported['plain'])} / {ms(imported['ours'])} | {ms(cold['plain'])}"
@@ -201,15 +201,15 @@ def bench_inserts(folder: Path, runs: int) -> None:
     with running(PostgresServer, folder / "server-inserts") as server:
         assert isinstance(server, PostgresServer)
         for workers in (1, 3):
-            seen: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in INSERT}
+            results: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in INSERT}
             for run in range(runs):
                 for kind, body in INSERT.items():
                     database = f"inserts_{workers}_{run}_{kind}"
                     server.create_database(database)
                     job = job_for(server.url(database), folder / database, 34)
-                    seen[kind].append([finish(p) for p in [start(kind, body, job) for _ in range(workers)]])
-            totals = {kind: [max(d["total"] for d in done) for done in each] for kind, each in seen.items()}
-            for kind, each in seen.items():
+                    results[kind].append([finish(p) for p in [start(kind, body, job) for _ in range(workers)]])
+            totals = {kind: [max(d["total"] for d in done) for done in each] for kind, each in results.items()}
+            for kind, each in results.items():
                 ratio = statistics.median(a / b for a, b in zip(totals[kind], totals["plain"], strict=True))
                 insert = statistics.median(t for done in each for d in done for t in d["again"])
                 errors = sum(d["errors"] for done in each for d in done)

@@ -83,21 +83,21 @@ def measure(rows: int, keys: Sequence[str], folder: Path) -> None:
     )
     delta = DeltaLakePyarrowIOManager(root_uri=f"{folder}/delta", storage_options=LocalConfig())
     ways: dict[str, Callable[[Sequence[str]], list[float]]] = {
-        "no IO manager": lambda some: backfill(asset, NoIOManager(), some),
-        "lake.write": lambda some: written(lake.lake(), rows, some),
-        OURS: lambda some: backfill(asset, DuckLakeIOManager(lake=lake), some),
-        THEIRS: lambda some: backfill(asset, delta, some),
+        "no IO manager": lambda partition_keys: backfill(asset, NoIOManager(), partition_keys),
+        "lake.write": lambda partition_keys: written(lake.lake(), rows, partition_keys),
+        OURS: lambda partition_keys: backfill(asset, DuckLakeIOManager(lake=lake), partition_keys),
+        THEIRS: lambda partition_keys: backfill(asset, delta, partition_keys),
     }
     for way in ways.values():  # warm-up
         way(keys[:1])
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    durations: dict[str, list[float]] = {name: [] for name in ways}
     for start in range(1, len(keys), 5):
         for name, way in ways.items():
-            found[name] += way(keys[start : start + 5])
-    medians = [statistics.median(found[name]) for name in ways]
+            durations[name] += way(keys[start : start + 5])
+    medians = [statistics.median(durations[name]) for name in ways]
     nothing, write, ours, _ = medians
     shown = [f"{median:.3f} s" for median in medians]
-    shown += [f"{1000 * (ours - write - nothing):.0f} ms", f"{sum(found[OURS]) / sum(found[THEIRS]):.2f}"]
+    shown += [f"{1000 * (ours - write - nothing):.0f} ms", f"{sum(durations[OURS]) / sum(durations[THEIRS]):.2f}"]
     print(f"| a partition of {rows:,} rows, one of {len(keys) - 1} | {' | '.join(shown)} |", flush=True)
 
 

@@ -217,9 +217,9 @@ def median(table_format: TableFormat, work: Work, times: int) -> float:
 
 
 def changed(table_format: TableFormat) -> None:
-    found = table_format.changes("fed")
-    if found != SNAPSHOTS * 10:
-        raise AssertionError(f"{table_format.name} reports {found} changes")
+    count = table_format.changes("fed")
+    if count != SNAPSHOTS * 10:
+        raise AssertionError(f"{table_format.name} reports {count} changes")
 
 
 def main() -> None:

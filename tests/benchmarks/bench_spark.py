@@ -294,11 +294,11 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
     table.line(replacing, lambda table_format: lambda: table_format.replace(one_day, "eight", "2024-01-03"), short=True)
 
     def small(table_format: Format) -> Callable[[], None]:
-        few = orders(spark, 100, 8, tasks=1)
+        small_frame = orders(spark, 100, 8, tasks=1)
 
         def run() -> None:
             for _ in range(10):
-                table_format.append(few, "warm")
+                table_format.append(small_frame, "warm")
 
         return run
 
@@ -309,8 +309,8 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
         return lambda table_format: lambda: table_format.read(name).where(where).selectExpr(*columns).collect()
 
     table.line("full scan, three aggregates", scanning("flat", *sums), short=True)
-    some = "day = DATE'2024-01-05' AND customer < 100"
-    table.line("filtered scan", scanning("eight", *sums, where=some), short=True)
+    condition = "day = DATE'2024-01-05' AND customer < 100"
+    table.line("filtered scan", scanning("eight", *sums, where=condition), short=True)
 
     def deleted(table_format: Format) -> Callable[[], Any] | None:
         if not table_format.deletes:

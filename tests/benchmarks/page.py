@@ -90,11 +90,11 @@ PARTS = (
 
 def machine() -> str:
     """Describe the machine and the installed versions."""
-    known = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    what = f"{known[0] if known else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
+    hardware = f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    return f"Machine: {what}, {platform.system()}. Python {platform.python_version()}, {packages}."
+    return f"Machine: {hardware}, {platform.system()}. Python {platform.python_version()}, {packages}."
 
 
 def as_markdown(printed: str) -> str:
@@ -125,18 +125,18 @@ class Table:
 
 def tables(printed: str) -> list[Table]:
     """Return the tables in the output of a benchmark."""
-    found: list[Table] = []
+    result: list[Table] = []
     about, inside = "", False
     for line in printed.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|"):
             inside, about = False, line.partition(", ")[0] or about
         elif not inside:
-            found.append(Table(about, cells, []))
+            result.append(Table(about, cells, []))
             inside = True
         elif not line.startswith("|---"):
-            found[-1].lines.append(cells)
-    return found
+            result[-1].lines.append(cells)
+    return result
 
 
 def pictures(part: Part, printed: str) -> list[str]:
@@ -155,8 +155,8 @@ def pictures(part: Part, printed: str) -> list[str]:
 
 
 def _seconds(cell: str) -> float | None:
-    found = _SECONDS.match(cell)
-    return float(found[1]) if found else None
+    match = _SECONDS.match(cell)
+    return float(match[1]) if match else None
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ class Ratio:
 
 def ratios(printed: str) -> Iterator[Ratio]:
     """Yield the cells with ratios."""
-    found = tables(printed)
-    for table in found:
-        where = f" ({table.about})" if len(found) > 1 else ""
+    output_tables = tables(printed)
+    for table in output_tables:
+        where = f" ({table.about})" if len(output_tables) > 1 else ""
         for line in table.lines:
             for name, cell in zip(table.head, line, strict=True):
                 if " / " in name and re.fullmatch(r"[\d.]+", cell):
@@ -197,14 +197,14 @@ def losses(printed: str) -> list[str]:
 
 def missed(part: Part, printed: str) -> list[str]:
     """Return the ratios that exceed their limits."""
-    found = []
+    misses = []
     for ratio in ratios(printed):
         limits = [
             aims[ratio.pair] for work, aims in part.aims.items() if re.match(work, ratio.work) and ratio.pair in aims
         ]
         if limits and ratio.value > min(limits):
-            found.append(f"{ratio}, and the target is {min(limits):g}")
-    return found
+            misses.append(f"{ratio}, and the target is {min(limits):g}")
+    return misses
 
 
 def main() -> None:

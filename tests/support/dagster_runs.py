@@ -15,13 +15,13 @@ central = pytest.mark.parametrize("resource", [Backend(SQLITE, LOCAL), FAR], ind
 
 def metadata_of(result: dg.ExecuteInProcessResult, key: str, partition: str | None = None) -> dict[str, Any]:
     """Return the metadata of an asset's materialization."""
-    found = [
+    materializations = [
         event.step_materialization_data.materialization
         for event in result.get_asset_materialization_events()
         if event.asset_key == dg.AssetKey(key.split("/")) and event.partition == partition
     ]
-    assert len(found) == 1
-    return {name: getattr(value, "value", value) for name, value in found[0].metadata.items()}
+    assert len(materializations) == 1
+    return {name: getattr(value, "value", value) for name, value in materializations[0].metadata.items()}
 
 
 def materialize_range(assets: Sequence[Any], first: str, last: str, **options: Any) -> dg.ExecuteInProcessResult:

@@ -24,13 +24,13 @@ def plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(plain(kind.key_type), plain(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, plain(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, plain(field.type)) for field in kind])
     return kind
 
 
 def rows(table: pa.Table) -> list[str]:
     """Return the rows of a table as sorted texts."""
-    schema = pa.schema([pa.field(one.name, plain(one.type)) for one in table.schema])
+    schema = pa.schema([pa.field(field.name, plain(field.type)) for field in table.schema])
     return sorted(repr(list(row.values())) for row in table.cast(schema).to_pylist())
 
 
@@ -76,13 +76,13 @@ def check_every_snapshot(lake: DuckLake, spark: SparkSession, table: str = "t", 
     for engine in ENGINES:
         frames: dict[str, DataFrame] = {}
         # Reads by DuckDB are also tested without Spark, so every second snapshot and the last one suffice here.
-        some = [*theirs] if engine == "native" else [*theirs][::-2]
-        for at in some:
+        snapshots = [*theirs] if engine == "native" else [*theirs][::-2]
+        for at in snapshots:
             frame = lake.read(table, spark, snapshot=at, engine=engine).selectExpr(f"{at} AS at", "*")
             shape = frame.schema.simpleString()
             frames[shape] = frames[shape].unionAll(frame) if shape in frames else frame
         ours = [row for frame in frames.values() for row in read_rows(frame)]
-        for at in some:
+        for at in snapshots:
             assert sorted(row for row in ours if row.startswith(f"[{at},")) == theirs[at], f"{engine} at snapshot {at}"
 
 

@@ -96,13 +96,13 @@ class TestEveryUrlFormRoundTrips:
 
     @samples
     @given(prefix=prefixes, secret=texts)
-    def test_r2(self, prefix: str, secret: str) -> None:
+    def test_r2_round_trips(self, prefix: str, secret: str) -> None:
         model = R2Storage(account_id="acc", bucket="b", prefix=prefix, access_key_id="k", secret_access_key=secret)
         assert round_trips(model, STORAGES.read)
 
     @samples
     @given(prefix=prefixes, secret=texts)
-    def test_gcs(self, prefix: str, secret: str) -> None:
+    def test_gcs_round_trips(self, prefix: str, secret: str) -> None:
         assert round_trips(GCSStorage(bucket="b", prefix=prefix, key_id="k", secret=secret), STORAGES.read)
 
     @samples
@@ -148,7 +148,7 @@ class TestPostgresUrls:
     def test_libpq_parameters_are_kept(self) -> None:
         assert CATALOGS.read("postgresql://h/db?connect_timeout=5").parameters == {"connect_timeout": "5"}
 
-    def test_the_error_for_an_unknown_parameter_suggests_the_nearest(self) -> None:
+    def test_the_error_for_an_unknown_postgres_parameter_suggests_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`sslmod`.*Did you mean `sslmode`"):
             CATALOGS.read("postgresql://h/db?sslmod=require")
 
@@ -182,7 +182,7 @@ class TestFileUrls:
     def test_a_sqlite_url_takes_a_timeout(self) -> None:
         assert CATALOGS.read("sqlite:///lake.sqlite?busy_timeout=5").busy_timeout == 5
 
-    def test_the_error_for_an_unknown_parameter_suggests_the_nearest(self) -> None:
+    def test_the_error_for_an_unknown_file_parameter_suggests_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`busytimeout`.*Did you mean `busy_timeout`"):
             CATALOGS.read("sqlite:///lake.sqlite?busytimeout=5")
 
@@ -232,13 +232,13 @@ class TestStorageUrls:
         )
 
     @pytest.mark.parametrize("scheme", ["gs", "gcs"])
-    def test_gcs(self, scheme: str) -> None:
+    def test_both_gcs_schemes_are_equivalent(self, scheme: str) -> None:
         assert STORAGES.read(f"{scheme}://b/p") == GCSStorage(bucket="b", prefix="p")
 
-    def test_r2(self) -> None:
+    def test_an_r2_url_names_bucket_and_account(self) -> None:
         assert STORAGES.read("r2://b/p?account_id=acc") == R2Storage(account_id="acc", bucket="b", prefix="p")
 
-    def test_the_error_for_an_unknown_parameter_suggests_the_nearest(self) -> None:
+    def test_the_error_for_an_unknown_storage_parameter_suggests_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`regoin`.*Did you mean `region`"):
             STORAGES.read("s3://b?regoin=eu")
 
