@@ -76,10 +76,10 @@ def make(url: str, storage: str, files: int) -> None:
 def measure(url: str, storage: str, plan: dict[str, Any]) -> dict[str, Any]:
     job = json.dumps({"catalog": url, "storage": storage, "plan": plan})
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", CHILD, job], env=env, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run([sys.executable, "-c", CHILD, job], env=env, capture_output=True, text=True, timeout=600)
+    if completed.returncode:
+        raise RuntimeError(completed.stderr)
+    result: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     return result
 
 

@@ -55,8 +55,8 @@ def test_help_loads_no_engine() -> None:
         "print([m for m in ('duckdb', 'pyarrow', 'pandas', 'pyspark', 'sqlglot') if m in sys.modules])"
     )
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert completed.stdout.strip() == "[]"
 
 
 def test_tables_lists_all_tables(lake: DuckLake) -> None:

@@ -35,9 +35,9 @@ def collect(tests: Iterable[str]) -> dict[str, set[Place]]:
     """Collect the files of the tests; return each test with the catalogs and storages in its node ids."""
     files = sorted({test.partition("::")[0] for test in tests})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = subprocess.run([*command, *files], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    completed = subprocess.run([*command, *files], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     places: dict[str, set[Place]] = defaultdict(set)
-    for line in done.stdout.splitlines():
+    for line in completed.stdout.splitlines():
         if "::" in line:
             name, _, parameters = line.partition("[")
             places[name].update((catalog, storage.partition("-")[0]) for catalog, storage in _PLACE.findall(parameters))

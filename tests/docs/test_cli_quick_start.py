@@ -14,13 +14,13 @@ def test_the_quick_start_of_the_command_line_runs(tmp_path: Path) -> None:
     # A shell function, so that the command runs this source tree.
     program = f'ducklake-orch() {{ "{sys.executable}" -m ducklake_orch.cli "$@"; }}\n'
     environment = {key: value for key, value in os.environ.items() if not key.startswith("DUCKLAKE_")}
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", program + story],
         cwd=tmp_path,
         env=environment | {"PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "500 rows back" in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "500 rows back" in completed.stdout
     assert (tmp_path / "lake.html").stat().st_size > 10_000

@@ -27,9 +27,9 @@ def expected(name: str) -> str:
 def run(name: str, folder: Path, **environ: str) -> str:
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
     command = [sys.executable, str(EXAMPLES / name), str(folder)]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-2000:]
-    return done.stdout
+    completed = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:] + completed.stdout[-2000:]
+    return completed.stdout
 
 
 def test_every_example_is_on_the_page_and_tested() -> None:

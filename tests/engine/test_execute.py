@@ -185,8 +185,8 @@ def test_an_atomic_script_is_one_snapshot_or_none(lake: DuckLake) -> None:
     assert [c.status for c in failed.commands] == ["skipped", "skipped", "error"]
     assert lake.snapshots(1)[0].snapshot_id == before
     working = ["CREATE TABLE u (i INT)", "INSERT INTO u VALUES (1)", "INSERT INTO t VALUES (9, '')"]
-    done = lake.execute(working, atomic=True)
-    assert {c.snapshot_after for c in done.raise_for_error().commands} == {before + 1}
+    atomic_result = lake.execute(working, atomic=True)
+    assert {c.snapshot_after for c in atomic_result.raise_for_error().commands} == {before + 1}
     with pytest.raises(errors.ConfigError, match="opens the transaction itself"):
         lake.execute(["BEGIN", "COMMIT"], atomic=True)
 
@@ -230,12 +230,12 @@ def test_a_value_that_python_cannot_represent_fails_only_its_command(lake: DuckL
 
 def test_the_time_limit_includes_the_wait_for_the_lock(lake: DuckLake) -> None:
     with open_session(lake.config) as session, session.queue("a long merge"):
-        done: list[Any] = []
-        thread = threading.Thread(target=lambda: done.append(lake.execute("DELETE FROM t", timeout=0.3)))
+        results: list[Any] = []
+        thread = threading.Thread(target=lambda: results.append(lake.execute("DELETE FROM t", timeout=0.3)))
         thread.start()
         thread.join(timeout=30)
-    assert isinstance(done[0].commands[0].error, errors.LakeLockedError)
-    assert done[0].duration_s < 10
+    assert isinstance(results[0].commands[0].error, errors.LakeLockedError)
+    assert results[0].duration_s < 10
 
 
 def test_a_statement_that_changes_no_row_creates_no_snapshot(lake: DuckLake) -> None:

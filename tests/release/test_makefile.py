@@ -24,9 +24,9 @@ def checkout(tmp_path: Path) -> Path:
 
 def make(checkout: Path, *arguments: str) -> str:
     command = ["make", "--no-print-directory", "-C", str(checkout), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 @pytest.mark.parametrize("target", [target for target in TARGETS if target != "help"])
