@@ -56,6 +56,6 @@ def test_the_dbt_example_reads_spark_tables_and_spark_reads_its_models(tmp_path:
         "dbt", path=f"{REPOSITORY / '.venv-dbt' / 'bin'}{os.pathsep}{os.defpath}"
     )
     if dbt is None:
-        pytest.skip("dbt is not there: make dbt")
+        pytest.skip("dbt is not installed; run `make dbt`")
     for _ in range(2):  # the second run replaces existing tables
         assert run("dbt_models.py", tmp_path, DBT=dbt) == expected("dbt_models.py")
