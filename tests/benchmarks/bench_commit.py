@@ -1,12 +1,12 @@
-"""What a native commit costs, against the engine's own registration of the same files in the same run.
+"""The cost of a native commit, compared with registration of the same files by the engine in the same run.
 
-Run it with `python -m tests.benchmarks.bench_commit`, on a quiet machine.
+Run it with `python -m tests.benchmarks.bench_commit` on an idle machine.
 
-- Bulk: many real Parquet files of 20 columns in one snapshot, once through `lake.add_files` (footers, checks, commit;
-  and the commit alone), once through `ducklake_add_data_files`.
-- One file: `lake.write` of a small table, again and again.
-- Keys: looking one up in a lake of many snapshots.
-- Parallel: processes that replace partitions of their own, beside appenders and a compaction; nothing may fail.
+- Bulk: many Parquet files of 20 columns in one snapshot, once with `lake.add_files` (footers, checks, commit; and the
+  commit alone), once with `ducklake_add_data_files`.
+- One file: repeated `lake.write` of a small table.
+- Keys: the lookup of an idempotency key in a lake with many snapshots.
+- Parallel: processes that each replace their own partitions, with concurrent appends and compaction. None may fail.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def make_files(folder: Path, count: int) -> list[str]:
-    """Write small files: one real one, and links to it under other names."""
+    """Write one small file, and create hard links to it under other names."""
     folder.mkdir(parents=True)
     columns = ", ".join(f"i + {n} AS c{n}" for n in range(COLUMNS))
     first = folder / "file-0.parquet"
@@ -53,7 +53,7 @@ def make_files(folder: Path, count: int) -> list[str]:
 
 
 def bulk(lake: DuckLake, folder: Path, count: int) -> tuple[float, float, float]:
-    """Return seconds of ours, of our commit alone, and of the engine's."""
+    """Return the seconds of `add_files`, of its commit alone, and of the engine."""
     columns = {f"c{n}": "BIGINT" for n in range(COLUMNS)}
     alone: list[float] = []
 
@@ -87,26 +87,26 @@ def key_look_up(lake: DuckLake, snapshots: int = 100_000) -> float:
     lake.write(data, "keyed", mode="append", idempotency_key="the key")
     with lake.connect_metadata(read_only=False) as con:
         newest = con.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchall()[0][0]
-        some = f"FROM range({newest + 1}, {newest + 1 + snapshots}) t(n)"
+        new_snapshots = f"FROM range({newest + 1}, {newest + 1 + snapshots}) t(n)"
         con.execute(
-            f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, 'key ' || n, n, 'w', 0 {some}"
+            f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, 'key ' || n, n, 'w', 0 {new_snapshots}"
             if lake.config.catalog.type != "mysql"
-            else f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, encode('key ' || n), n, 'w', 0 {some}"
+            else f"INSERT INTO ducklake_orch_commits SELECT 1000000 + n, encode('key ' || n), n, 'w', 0 {new_snapshots}"
         )
     with open_session(lake.config, entering=False) as session:
         metadata = Metadata(session.instance.root, lake.config)
-        found = [timed(lambda: idempotency.find(metadata, 1, "the key")) for _ in range(30)]
-    return statistics.median(found)
+        durations = [timed(lambda: idempotency.find(metadata, 1, "the key")) for _ in range(30)]
+    return statistics.median(durations)
 
 
 def replace_own(config: LakeConfig, number: int, times: int) -> list[tuple[float, int]]:
-    lake, found = DuckLake(config), []
+    lake, durations = DuckLake(config), []
     for n in range(times):
         data = pa.table({"p": [number] * 10, "v": list(range(n, n + 10))})
         started = time.perf_counter()
         result = lake.write(data, "t", mode="overwrite_partitions")
-        found.append((time.perf_counter() - started, result.attempts))
-    return found
+        durations.append((time.perf_counter() - started, result.attempts))
+    return durations
 
 
 def append_until(config: LakeConfig, number: int, warm: Any, stop: Any) -> int:
@@ -128,28 +128,28 @@ def compact_until(config: LakeConfig, warm: Any, stop: Any) -> list[float]:
 
 
 def parallel(lake: DuckLake, workers: int, times: int) -> str:
-    """Return a row about parallel replacements, and make sure that no row was lost."""
+    """Return a result line about concurrent replacements, and check that no row was lost."""
     lake.write(pa.table({"p": list(range(workers)), "v": [0] * workers}), "t", mode="append", partition_by=["p"])
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, context.Pool(workers + 3) as pool:
         stop, warm = manager.Event(), manager.Semaphore(0)
         pool.starmap(replace_own, [(lake.config, n, 1) for n in range(workers)])
         appenders = [pool.apply_async(append_until, (lake.config, 100 + n, warm, stop)) for n in range(2)]
-        # The engine's merge cannot do this on MySQL: `servers` have the details.
+        # The engine's merge does not support this on MySQL; docs/compatibility.md has the details.
         merges = lake.config.catalog.type != "mysql"
         loops = [pool.apply_async(compact_until, (lake.config, warm, stop))] if merges else []
-        for _ in range(6):  # until what a process loads at first is loaded, more or less
+        for _ in range(6):  # warm-up of the processes
             warm.acquire()
         started = time.perf_counter()
-        found = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
+        replacements = pool.starmap(replace_own, [(lake.config, n, times) for n in range(workers)])
         seconds = time.perf_counter() - started
         stop.set()
         appended, compactions = (
             sum(appender.get() for appender in appenders),
             [second for loop in loops for second in loop.get()],
         )
-    taken = sorted(second for some in found for second, _ in some)
-    attempts = sum(attempt for some in found for _, attempt in some)
+    taken = sorted(second for per_worker in replacements for second, _ in per_worker)
+    attempts = sum(attempt for per_worker in replacements for _, attempt in per_worker)
     rows = lake.execute("SELECT p, count(*) AS n FROM t GROUP BY p").rows
     counts = {row["p"]: row["n"] for row in rows}
     assert [counts[n] for n in range(workers)] == [10] * workers
@@ -164,14 +164,14 @@ def parallel(lake: DuckLake, workers: int, times: int) -> str:
 
 
 def measure(kind: str, url: str, folder: Path, given: argparse.Namespace) -> None:
-    """Measure on one catalog; what is small before the lake is large."""
+    """Measure on one catalog, small operations first, while the lake is small."""
     fields: dict[str, Any] = {"catalog": url, "storage": f"{folder}/files", "create_if_missing": True}
     lake = DuckLake.from_url("lake", data_inlining_row_limit=0, **fields)
     for size in ("in a new lake", "in a lake of all these files"):
-        found = one_file(lake)
+        durations = one_file(lake)
         print(
-            f"{kind}: one file {size}: p50 {1000 * found[len(found) // 2]:.1f} ms,"
-            f" p95 {1000 * found[int(len(found) * 0.95)]:.1f} ms",
+            f"{kind}: one file {size}: p50 {1000 * durations[len(durations) // 2]:.1f} ms,"
+            f" p95 {1000 * durations[int(len(durations) * 0.95)]:.1f} ms",
             flush=True,
         )
         if size == "in a new lake":

@@ -1,7 +1,7 @@
-"""How much opening a lake and small writes cost, against plain DuckDB doing the same on the same servers.
+"""The cost of opening a lake and of small writes, compared with plain DuckDB on the same servers.
 
-Run it with `make bench`. Every figure is measured in a process of its own, plain and ours in turn, so that a change of
-the machine's speed meets both.
+Run it with `make bench`. Every figure is measured in a new process, alternating between plain DuckDB and ducklake-orch,
+so that changes in the speed of the machine affect both.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.servers.base import Server
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
 
-# Both children print one JSON line; `plain` has what a careful person would write by hand.
+# Both child processes print one JSON line. `plain` has the statements of careful hand-written code.
 PLAIN = """
 import json, sys, time
 started = time.perf_counter()
@@ -143,7 +143,7 @@ def running(kind: type[Server], folder: Path) -> Iterator[Server]:
 
 
 def job_for(url: str, folder: Path, repeat: int) -> dict[str, Any]:
-    """Make a lake and describe it for both kinds of children."""
+    """Create a lake, and describe it for both kinds of child processes."""
     from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
 
     storage = str(folder / "data")
@@ -178,13 +178,13 @@ def bench_connect(folder: Path, runs: int) -> None:
         job = job_for(url, folder / name, 10)
         results: dict[str, list[dict[str, Any]]] = {"plain": [], "ours": []}
         for _ in range(runs):
-            for kind, seen in results.items():
-                seen.append(finish(start(kind, CONNECT[kind] + AGAIN[kind], job)))
+            for kind, measured in results.items():
+                measured.append(finish(start(kind, CONNECT[kind] + AGAIN[kind], job)))
         imported, cold = (
-            {kind: statistics.median(one[key] for one in seen) for kind, seen in results.items()}
+            {kind: statistics.median(child[key] for child in measured) for kind, measured in results.items()}
             for key in ("import", "cold")
         )
-        again = {kind: statistics.median(t for r in seen for t in r["again"]) for kind, seen in results.items()}
+        again = {kind: statistics.median(t for r in measured for t in r["again"]) for kind, measured in results.items()}
         pairs = [o["cold"] / p["cold"] for p, o in zip(results["plain"], results["ours"], strict=True)]
         print(
             f"| {name} | {ms(imported['plain'])} / {ms(imported['ours'])} | {ms(cold['plain'])}"
@@ -194,22 +194,22 @@ def bench_connect(folder: Path, runs: int) -> None:
 
 
 def bench_inserts(folder: Path, runs: int) -> None:
-    """Time `connect` (like for like) and `execute` (queue, exactly once, structured result) against plain DuckDB."""
+    """Compare `connect` (the same work) and `execute` (lock, exactly once, structured result) with plain DuckDB."""
     print("\n## 34 one-row inserts per worker, Postgres catalog\n")
     print("| workers | way | total (s) | ratio to plain | median insert (ms) | errors |")
     print("|---|---|---|---|---|---|")
     with running(PostgresServer, folder / "server-inserts") as server:
         assert isinstance(server, PostgresServer)
         for workers in (1, 3):
-            seen: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in INSERT}
+            results: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in INSERT}
             for run in range(runs):
                 for kind, body in INSERT.items():
                     database = f"inserts_{workers}_{run}_{kind}"
                     server.create_database(database)
                     job = job_for(server.url(database), folder / database, 34)
-                    seen[kind].append([finish(p) for p in [start(kind, body, job) for _ in range(workers)]])
-            totals = {kind: [max(d["total"] for d in done) for done in each] for kind, each in seen.items()}
-            for kind, each in seen.items():
+                    results[kind].append([finish(p) for p in [start(kind, body, job) for _ in range(workers)]])
+            totals = {kind: [max(d["total"] for d in done) for done in each] for kind, each in results.items()}
+            for kind, each in results.items():
                 ratio = statistics.median(a / b for a, b in zip(totals[kind], totals["plain"], strict=True))
                 insert = statistics.median(t for done in each for d in done for t in d["again"])
                 errors = sum(d["errors"] for done in each for d in done)

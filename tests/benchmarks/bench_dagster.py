@@ -1,6 +1,6 @@
-"""What the IO manager adds to a write, and a backfill beside that of dagster-deltalake on the same frames.
+"""The overhead of the IO manager over a write, and a backfill compared with dagster-deltalake on the same frames.
 
-Run it with `make bench-dagster`. All of it is in one process and one run of the machine, ours and theirs in turn.
+Run it with `make bench-dagster`. Everything runs in one process, alternating between the two packages.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def frame(key: str, rows: int) -> pa.Table:
 
 
 def asset_of(rows: int) -> dg.AssetsDefinition:
-    """Return an asset that makes such frames."""
+    """Return an asset that produces these frames."""
 
     @dg.asset(key=["bench", "days"], partitions_def=DAYS, metadata={"partition_expr": "day"})
     def days(context: dg.AssetExecutionContext) -> pa.Table:
@@ -41,7 +41,7 @@ def asset_of(rows: int) -> dg.AssetsDefinition:
 
 
 def backfill(asset: dg.AssetsDefinition, io_manager: Any, keys: Sequence[str]) -> list[float]:
-    """Materialize partitions one after the other, and return the seconds of each."""
+    """Materialize partitions sequentially, and return the seconds of each."""
     taken = []
     with dg.DagsterInstance.ephemeral() as instance:
         for key in keys:
@@ -54,13 +54,13 @@ def backfill(asset: dg.AssetsDefinition, io_manager: Any, keys: Sequence[str]) -
 
 
 class NoIOManager(dg.IOManager):
-    """Stores nothing: what a run costs by itself."""
+    """Stores nothing, to measure the cost of a run alone."""
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Do nothing."""
 
     def load_input(self, context: dg.InputContext) -> Any:
-        """Refuse: nobody reads here."""
+        """Refuse, because no asset reads."""
         raise NotImplementedError
 
 
@@ -76,28 +76,28 @@ def written(lake: DuckLake, rows: int, keys: Sequence[str]) -> list[float]:
 
 
 def measure(rows: int, keys: Sequence[str], folder: Path) -> None:
-    """Print a line: seconds of a run by each way, what the IO manager adds to a write, all of ours beside theirs."""
+    """Print a line: seconds of each variant, the overhead of the IO manager, and the ratio to dagster-deltalake."""
     asset = asset_of(rows)
     lake = DuckLakeResource(
         name="lake", catalog=f"sqlite:///{folder}/lake.sqlite", storage=f"{folder}/files", create_if_missing=True
     )
     delta = DeltaLakePyarrowIOManager(root_uri=f"{folder}/delta", storage_options=LocalConfig())
     ways: dict[str, Callable[[Sequence[str]], list[float]]] = {
-        "no IO manager": lambda some: backfill(asset, NoIOManager(), some),
-        "lake.write": lambda some: written(lake.lake(), rows, some),
-        OURS: lambda some: backfill(asset, DuckLakeIOManager(lake=lake), some),
-        THEIRS: lambda some: backfill(asset, delta, some),
+        "no IO manager": lambda partition_keys: backfill(asset, NoIOManager(), partition_keys),
+        "lake.write": lambda partition_keys: written(lake.lake(), rows, partition_keys),
+        OURS: lambda partition_keys: backfill(asset, DuckLakeIOManager(lake=lake), partition_keys),
+        THEIRS: lambda partition_keys: backfill(asset, delta, partition_keys),
     }
-    for way in ways.values():  # what a process loads at first
+    for way in ways.values():  # warm-up
         way(keys[:1])
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    durations: dict[str, list[float]] = {name: [] for name in ways}
     for start in range(1, len(keys), 5):
         for name, way in ways.items():
-            found[name] += way(keys[start : start + 5])
-    medians = [statistics.median(found[name]) for name in ways]
+            durations[name] += way(keys[start : start + 5])
+    medians = [statistics.median(durations[name]) for name in ways]
     nothing, write, ours, _ = medians
     shown = [f"{median:.3f} s" for median in medians]
-    shown += [f"{1000 * (ours - write - nothing):.0f} ms", f"{sum(found[OURS]) / sum(found[THEIRS]):.2f}"]
+    shown += [f"{1000 * (ours - write - nothing):.0f} ms", f"{sum(durations[OURS]) / sum(durations[THEIRS]):.2f}"]
     print(f"| a partition of {rows:,} rows, one of {len(keys) - 1} | {' | '.join(shown)} |", flush=True)
 
 

@@ -1,6 +1,6 @@
-"""What people wait for on a large lake: the plan of its maintenance, its health, the page about it; and how that grows.
+"""Maintenance plan, health report and report page of a large lake, and how their durations grow.
 
-Run it with `make bench-large`, on a quiet machine. The lake is on SQLite, its files are links to one for each table.
+Run it with `make bench-large` on an idle machine. The lake is on SQLite; the files of a table are links to one file.
 """
 
 import argparse
@@ -21,7 +21,7 @@ _OPENED = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
 
 
 def make(folder: Path, tables: int, files: int) -> DuckLake:
-    """Make a lake with so many tables, and so many files in each."""
+    """Create a lake with a number of tables, and a number of files in each."""
     lake = DuckLake.local(folder / "lake", data_inlining_row_limit=0)
     lake.write(pa.table({"id": [0]}), "seed", mode="append")
     path = lake.table("seed").files()[0].path
@@ -29,7 +29,7 @@ def make(folder: Path, tables: int, files: int) -> DuckLake:
         links = folder / "links" / str(number)
         links.mkdir(parents=True)
         copies = [str(links / f"{n}.parquet") for n in range(files)]
-        shutil.copyfile(path, copies[0])  # a file has 65,000 links at most
+        shutil.copyfile(path, copies[0])  # a file can have at most 65,000 links
         for copy in copies[1:]:
             Path(copy).hardlink_to(copies[0])
         lake.create_table(f"t{number}", {"id": "BIGINT"})
@@ -38,7 +38,7 @@ def make(folder: Path, tables: int, files: int) -> DuckLake:
 
 
 def measure(folder: Path, tables: int, files: int) -> None:
-    """Print a line for a lake."""
+    """Print one line of figures for a lake."""
     lake = make(folder, tables, files)
     page = folder / "lake.html"
     works: list[Callable[[], object]] = [

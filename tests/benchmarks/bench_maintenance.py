@@ -1,7 +1,7 @@
-"""Maintenance: ours on each engine, the extension's own functions, Iceberg and Delta, in one run and one session.
+"""Maintenance: ducklake-orch on each engine, the functions of the extension, Iceberg and Delta, in one run and session.
 
-Run it with `make bench-maintenance`, on a quiet machine. Each run needs a table of its own: for 500 files, figures are
-medians of three, all others are one run. Ratios carry over to other machines, seconds do not.
+Run it with `make bench-maintenance` on an idle machine. Each run needs a new table, so figures for 500 files are
+medians of three runs, and all others are single runs. Ratios carry over to other machines, seconds do not.
 """
 
 import argparse
@@ -23,16 +23,16 @@ from tests.benchmarks.bench_spark import orders, session
 ROWS_IN_A_FILE = 400
 
 
-class Keeper(ABC):
-    """What keeps tables, and how they are kept in shape.
+class TableFormat(ABC):
+    """A table format and its maintenance.
 
     Args:
         spark: The session.
-        folder: A folder of its own.
+        folder: The folder of its tables.
 
     Attributes:
-        name: What the table says.
-        forgets_by_itself: Whether it forgets snapshots in a way of its own.
+        name: The name in the printed table.
+        forgets_by_itself: Whether the format has its own operation to expire snapshots.
     """
 
     name: str
@@ -44,11 +44,11 @@ class Keeper(ABC):
 
     @abstractmethod
     def make(self, rows: DataFrame, table: str) -> None:
-        """Make a table of as many files as the rows have parts."""
+        """Create a table with one file per partition of the frame."""
 
     @abstractmethod
     def append(self, number: int, table: str) -> None:
-        """Add a few rows."""
+        """Append some rows."""
 
     @abstractmethod
     def delete(self, table: str, where: str) -> None:
@@ -56,14 +56,14 @@ class Keeper(ABC):
 
     @abstractmethod
     def compact(self, table: str) -> None:
-        """Make few files of many."""
+        """Compact small files."""
 
     @abstractmethod
     def forget(self, table: str) -> None:
-        """Forget all snapshots but the last, and delete the files that only they need."""
+        """Expire all snapshots except the last, and delete the files that only they need."""
 
 
-class Ours(Keeper):
+class DuckLakeOrch(TableFormat):
     engine = "auto"
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -98,16 +98,16 @@ class Ours(Keeper):
             raise AssertionError(str(report))
 
 
-class OursSpark(Ours):
+class DuckLakeOrchSpark(DuckLakeOrch):
     engine = "spark"
     forgets_by_itself = False
 
 
-class Extension(Ours):
+class Extension(DuckLakeOrch):
     engine = "extension"
 
 
-class Iceberg(Keeper):
+class Iceberg(TableFormat):
     name = "Iceberg"
 
     def make(self, rows: DataFrame, table: str) -> None:
@@ -132,7 +132,7 @@ class Iceberg(Keeper):
         )
 
 
-class Delta(Keeper):
+class Delta(TableFormat):
     name = "Delta"
 
     def _sql(self, table: str) -> str:
@@ -159,50 +159,52 @@ class Delta(Keeper):
         self.spark.sql(f"VACUUM {self._sql(table)} RETAIN 0 HOURS")
 
 
-def measure(spark: SparkSession, keepers: Sequence[Keeper], many: int, snapshots: int) -> None:
-    """Print a line for each kind of work."""
-    print(f"| Work | {' | '.join(keeper.name for keeper in keepers)} | auto / Iceberg | spark / Iceberg |")
-    print("|---" * (len(keepers) + 3) + "|", flush=True)
+def measure(spark: SparkSession, formats: Sequence[TableFormat], many: int, snapshots: int) -> None:
+    """Print one line per operation."""
+    print(f"| Work | {' | '.join(table_format.name for table_format in formats)} | auto / Iceberg | spark / Iceberg |")
+    print("|---" * (len(formats) + 3) + "|", flush=True)
 
     def line(
-        work: str, prepare: Callable[[Keeper], Callable[[], None]], *, of_engines: bool = True, times: int = 1
+        work: str, prepare: Callable[[TableFormat], Callable[[], None]], *, of_engines: bool = True, times: int = 1
     ) -> None:
         seconds = {}
-        for keeper in keepers:
-            if not (of_engines or keeper.forgets_by_itself):
+        for table_format in formats:
+            if not (of_engines or table_format.forgets_by_itself):
                 continue
-            seconds[keeper.name] = statistics.median(_seconds(prepare(keeper)) for _ in range(times))
-        shown = [f"{seconds[keeper.name]:.2f} s" if keeper.name in seconds else "" for keeper in keepers]
+            seconds[table_format.name] = statistics.median(_seconds(prepare(table_format)) for _ in range(times))
+        shown = [
+            f"{seconds[table_format.name]:.2f} s" if table_format.name in seconds else "" for table_format in formats
+        ]
         pairs = [("ours, auto", "Iceberg"), ("ours, spark", "Iceberg")]
         shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]
         print(f"| {work} | {' | '.join(shown)} |", flush=True)
 
-    def warm(one: Keeper) -> None:
-        """Have all that it needs run: Spark ends Python workers that were idle for a minute."""
-        one.make(orders(spark, 20 * ROWS_IN_A_FILE, 8, tasks=20), "w")
-        one.compact("w")
+    def warm(table_format: TableFormat) -> None:
+        """Start all workers, because Spark stops Python workers that are idle for a minute."""
+        table_format.make(orders(spark, 20 * ROWS_IN_A_FILE, 8, tasks=20), "w")
+        table_format.compact("w")
 
-    def small(files: int, *, deleted: bool = False) -> Callable[[Keeper], Callable[[], None]]:
-        def prepare(one: Keeper) -> Callable[[], None]:
-            one.make(orders(spark, files * ROWS_IN_A_FILE, 8, tasks=files), "t")
+    def small(files: int, *, deleted: bool = False) -> Callable[[TableFormat], Callable[[], None]]:
+        def prepare(table_format: TableFormat) -> Callable[[], None]:
+            table_format.make(orders(spark, files * ROWS_IN_A_FILE, 8, tasks=files), "t")
             if deleted:
-                one.delete("t", "id % 10 = 3")
-            one.forget("t")  # what was there before
-            warm(one)
-            return lambda: one.compact("t")
+                table_format.delete("t", "id % 10 = 3")
+            table_format.forget("t")  # files of the previous table
+            warm(table_format)
+            return lambda: table_format.compact("t")
 
         return prepare
 
-    def history(one: Keeper) -> Callable[[], None]:
-        one.make(spark.range(0, 1, 1, 1), "h")
+    def history(table_format: TableFormat) -> Callable[[], None]:
+        table_format.make(spark.range(0, 1, 1, 1), "h")
         for number in range(snapshots):
-            one.append(number, "h")
-        return lambda: one.forget("h")
+            table_format.append(number, "h")
+        return lambda: table_format.forget("h")
 
     line("compact 500 files", small(500), times=3)
     line("compact 500 files with deletions", small(500, deleted=True), times=3)
     line(f"compact {many:,} files", small(many))
-    line(f"delete the {many:,} files that were compacted", lambda one: lambda: one.forget("t"))
+    line(f"delete the {many:,} files that were compacted", lambda table_format: lambda: table_format.forget("t"))
     line(f"expire {snapshots:,} snapshots", history, of_engines=False)
 
 
@@ -216,20 +218,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--many", type=int, default=5_000, help="how many files are many")
     parser.add_argument("--snapshots", type=int, default=500, help="how many to expire")
-    kinds: dict[str, type[Keeper]] = {
-        "auto": Ours,
-        "spark": OursSpark,
+    kinds: dict[str, type[TableFormat]] = {
+        "auto": DuckLakeOrch,
+        "spark": DuckLakeOrchSpark,
         "extension": Extension,
         "iceberg": Iceberg,
         "delta": Delta,
     }
-    parser.add_argument("--keepers", nargs="+", default=list(kinds), choices=list(kinds))
+    parser.add_argument("--formats", nargs="+", default=list(kinds), choices=list(kinds))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     try:
-        spark = session(folder, given.keepers)
+        spark = session(folder, given.formats)
         print(f"\nSpark {spark.version}\n", flush=True)
-        measure(spark, [kinds[name](spark, folder) for name in given.keepers], given.many, given.snapshots)
+        measure(spark, [kinds[name](spark, folder) for name in given.formats], given.many, given.snapshots)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,7 +1,7 @@
-"""How long planning a scan takes and how much memory, and how both grow with the number of files.
+"""Duration and memory of planning a scan, and how both grow with the number of files.
 
-Run it with `python -m tests.benchmarks.bench_plan`. The files are only registered, straight in the metadata tables of a
-real lake: planning reads none of them. Every figure is measured in a process of its own.
+Run it with `python -m tests.benchmarks.bench_plan`. The files are rows in the metadata tables of a lake without data,
+because planning reads no data files. Every figure is measured in a new process.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from tests.servers.postgres import PostgresServer
 
 COLUMNS = 20
 REGIONS = 50
-# What is planned: everything; one partition and a range within it; a range that statistics alone tell; the newest rows.
+# The plans: all rows; one partition and a range in it; a range that only statistics prune; the newest rows.
 PLANS: dict[str, dict[str, Any]] = {
     "all files": {},
     "partition and range": {"where": "region = 'r7' AND c1 BETWEEN 1000 AND 20000"},
@@ -48,44 +48,44 @@ print(json.dumps({"seconds": seconds, "peak_mb": peak / 1024, "files": len(plan.
 
 
 def make(url: str, storage: str, files: int) -> None:
-    """Make a lake with a partitioned table of many files, the statistics of each column of each."""
+    """Create a lake with a partitioned table of many files, with statistics of every column."""
     lake = DuckLake.from_url("lake", catalog=url, storage=storage, create_if_missing=True)
     numbers = ", ".join(f"c{n} BIGINT" for n in range(1, COLUMNS))
     lake.execute(
         [f"CREATE TABLE t (region VARCHAR, {numbers})", "ALTER TABLE t SET PARTITIONED BY (region)"]
     ).raise_for_error()
     with lake.connect_metadata(read_only=False) as con:
-        some = f"FROM range({files}) x(n)"
+        numbers = f"FROM range({files}) x(n)"
         partition = con.execute("SELECT max(partition_id) FROM ducklake_partition_info").fetchone()
         con.execute(f"""
             INSERT INTO ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative, file_format,
                 record_count, file_size_bytes, footer_size, row_id_start, partition_id)
             SELECT n, 1, 2, 'region=r' || n % {REGIONS} || '/ducklake-01a1ff17-0476-7892-8b00-' || n || '.parquet',
-                true, 'parquet', 1000, 100000, 2000, n * 1000, {partition[0] if partition else 0} {some}""")
+                true, 'parquet', 1000, 100000, 2000, n * 1000, {partition[0] if partition else 0} {numbers}""")
         con.execute(f"""
             INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, partition_value)
-            SELECT n, 1, 0, 'r' || n % {REGIONS} {some}""")
+            SELECT n, 1, 0, 'r' || n % {REGIONS} {numbers}""")
         con.execute(f"""
             INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, value_count,
                 null_count, min_value, max_value)
             SELECT n, 1, c, 5000, 1000, 0, CASE c WHEN 1 THEN 'r' || n % {REGIONS} ELSE n::VARCHAR END,
                 CASE c WHEN 1 THEN 'r' || n % {REGIONS} ELSE (n + 999)::VARCHAR END
-            {some}, range(1, {COLUMNS + 1}) y(c)""")
+            {numbers}, range(1, {COLUMNS + 1}) y(c)""")
 
 
 def measure(url: str, storage: str, plan: dict[str, Any]) -> dict[str, Any]:
     job = json.dumps({"catalog": url, "storage": storage, "plan": plan})
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", CHILD, job], env=env, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        raise RuntimeError(done.stderr)
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    completed = subprocess.run([sys.executable, "-c", CHILD, job], env=env, capture_output=True, text=True, timeout=600)
+    if completed.returncode:
+        raise RuntimeError(completed.stderr)
+    result: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
     return result
 
 
 @contextmanager
 def database(kind: str, folder: Path) -> Iterator[str]:
-    """Give a place for a catalog as a URL."""
+    """Yield the URL of a new catalog."""
     servers: dict[str, type[Server]] = {"postgres": PostgresServer, "mysql": MariaDBServer}
     if kind not in servers:
         yield f"{kind}:///{folder}/catalog.{kind}"
@@ -104,15 +104,15 @@ def bench(kind: str, sizes: list[int]) -> None:
     for files in sizes:
         with tempfile.TemporaryDirectory() as name, database(kind, Path(name)) as url:
             make(url, f"{name}/files", files)
-            for what, plan in PLANS.items():
-                found, before = measure(url, f"{name}/files", plan), last.get(what)
-                growth = [f"{found[key] / before[key]:.1f}" if before else "" for key in ("seconds", "peak_mb")]
+            for plan_name, plan in PLANS.items():
+                measured, before = measure(url, f"{name}/files", plan), last.get(plan_name)
+                growth = [f"{measured[key] / before[key]:.1f}" if before else "" for key in ("seconds", "peak_mb")]
                 print(
-                    f"| {kind} | {files} | {what} | {found['files']} | {found['seconds']:.2f} | {growth[0]}"
-                    f" | {found['peak_mb']:.0f} | {growth[1]} |",
+                    f"| {kind} | {files} | {plan_name} | {measured['files']} | {measured['seconds']:.2f} | {growth[0]}"
+                    f" | {measured['peak_mb']:.0f} | {growth[1]} |",
                     flush=True,
                 )
-                last[what] = found
+                last[plan_name] = measured
 
 
 def main() -> None:

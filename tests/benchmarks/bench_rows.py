@@ -1,7 +1,7 @@
-"""Changing rows with Spark: ours on each engine, Iceberg (merge-on-read) and Delta, in one run and one session.
+"""Changing rows with Spark: ducklake-orch on each engine, Iceberg (merge-on-read) and Delta, in one run and session.
 
-Run it with `make bench-rows`, on a quiet machine. Every figure is the median of some runs; ratios carry over to other
-machines, seconds do not. The table has 100 files; each run changes other rows of it.
+Run it with `make bench-rows` on an idle machine. Every figure is the median of several runs. Ratios carry over to other
+machines, seconds do not. The table has 100 files, and each run changes different rows.
 """
 
 import argparse
@@ -21,12 +21,12 @@ from tests.benchmarks.bench_spark import orders, session
 FILES, SNAPSHOTS = 100, 100
 
 
-class Keeper(ABC):
-    """What keeps a table, and changes its rows.
+class TableFormat(ABC):
+    """A table format that can change rows.
 
     Args:
         spark: The session.
-        folder: A folder of its own.
+        folder: The folder of its tables.
     """
 
     name: str
@@ -37,15 +37,15 @@ class Keeper(ABC):
 
     @abstractmethod
     def make(self, rows: DataFrame, table: str) -> None:
-        """Make a table, whose changes can be read later."""
+        """Create a table with a change feed."""
 
     @abstractmethod
     def append(self, rows: DataFrame, table: str) -> None:
-        """Add rows."""
+        """Append rows."""
 
     @abstractmethod
     def merge(self, rows: DataFrame, table: str) -> None:
-        """Update the rows with the same id, add the others."""
+        """Update rows with the same id, and insert the others."""
 
     @abstractmethod
     def delete(self, table: str, where: str) -> None:
@@ -57,10 +57,10 @@ class Keeper(ABC):
 
     @abstractmethod
     def changes(self, table: str) -> int:
-        """Return how many changes there were since the table was made."""
+        """Return the number of changes since the table was created."""
 
 
-class Ours(Keeper):
+class DuckLakeOrch(TableFormat):
     engine = "auto"
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -90,15 +90,15 @@ class Ours(Keeper):
         return int(self.lake.changes(table, self.made[table]).num_rows)
 
 
-class OursDuckDB(Ours):
+class DuckLakeOrchDuckDB(DuckLakeOrch):
     engine = "duckdb"
 
 
-class OursSpark(Ours):
+class DuckLakeOrchSpark(DuckLakeOrch):
     engine = "spark"
 
 
-class Iceberg(Keeper):
+class Iceberg(TableFormat):
     name = "Iceberg"
 
     def make(self, rows: DataFrame, table: str) -> None:
@@ -132,7 +132,7 @@ class Iceberg(Keeper):
         return self.spark.table(f"{table}_changes").count()
 
 
-class Delta(Keeper):
+class Delta(TableFormat):
     name = "Delta"
 
     def _sql(self, table: str) -> str:
@@ -164,79 +164,82 @@ class Delta(Keeper):
         return reader.load(str(self.folder / "delta" / table)).count()
 
 
-Work = Callable[[Keeper, int], None]
+Work = Callable[[TableFormat, int], None]
 
 
-def measure(spark: SparkSession, keepers: Sequence[Keeper], rows: int, times: int) -> None:
-    """Print a line for each kind of work."""
-    for keeper in keepers:
-        keeper.make(orders(spark, rows, 8, tasks=FILES), "t")
-        keeper.make(orders(spark, 1000, 8, tasks=1), "fed")
+def measure(spark: SparkSession, formats: Sequence[TableFormat], rows: int, times: int) -> None:
+    """Print one line per operation."""
+    for table_format in formats:
+        table_format.make(orders(spark, rows, 8, tasks=FILES), "t")
+        table_format.make(orders(spark, 1000, 8, tasks=1), "fed")
         for n in range(SNAPSHOTS):
-            keeper.append(orders(spark, 10, 8, tasks=1).selectExpr(f"id + {n} AS id", "* EXCEPT (id)"), "fed")
+            table_format.append(orders(spark, 10, 8, tasks=1).selectExpr(f"id + {n} AS id", "* EXCEPT (id)"), "fed")
     source, share = 200_000, rows // FILES
 
-    def few_files(one: Keeper, n: int) -> None:
-        """A file's rows are changed, the others are new."""
+    def few_files(table_format: TableFormat, n: int) -> None:
+        """Merge updates of one file's rows, and new rows."""
         start = f"CASE WHEN id < {share} THEN id + {n * share} ELSE id + {rows + n * source} END AS id"
-        one.merge(orders(spark, source, 8).selectExpr(start, "* EXCEPT (id)"), "t")
+        table_format.merge(orders(spark, source, 8).selectExpr(start, "* EXCEPT (id)"), "t")
 
-    def all_files(one: Keeper, n: int) -> None:
-        one.merge(orders(spark, source, 8).selectExpr(f"id * {rows // source} + {n} AS id", "* EXCEPT (id)"), "t")
+    def all_files(table_format: TableFormat, n: int) -> None:
+        table_format.merge(
+            orders(spark, source, 8).selectExpr(f"id * {rows // source} + {n} AS id", "* EXCEPT (id)"), "t"
+        )
 
     works: list[tuple[str, Work]] = [
         (f"merge {source:,} rows, 1 % of the files", few_files),
         (f"merge {source:,} rows, all files", all_files),
-        ("delete 1 % of the rows", lambda one, n: one.delete("t", f"id % 100 = {n + 50}")),
-        ("update 1 % of the rows", lambda one, n: one.update("t", f"id % 100 = {n + 10}")),
-        (f"change feed of {SNAPSHOTS} snapshots", lambda one, _: changed(one)),
+        ("delete 1 % of the rows", lambda table_format, n: table_format.delete("t", f"id % 100 = {n + 50}")),
+        ("update 1 % of the rows", lambda table_format, n: table_format.update("t", f"id % 100 = {n + 10}")),
+        (f"change feed of {SNAPSHOTS} snapshots", lambda table_format, _: changed(table_format)),
     ]
-    print(
-        f"| Work | {' | '.join(keeper.name for keeper in keepers)} | auto / Iceberg | auto / Delta | spark / Iceberg |"
-    )
-    print("|---" * (len(keepers) + 4) + "|", flush=True)
+    names = " | ".join(table_format.name for table_format in formats)
+    print(f"| Work | {names} | auto / Iceberg | auto / Delta | spark / Iceberg |")
+    print("|---" * (len(formats) + 4) + "|", flush=True)
     for name, work in works:
-        seconds = {keeper.name: median(keeper, work, times) for keeper in keepers}
-        shown = [f"{seconds[keeper.name]:.2f} s" if keeper.name in seconds else "" for keeper in keepers]
+        seconds = {table_format.name: median(table_format, work, times) for table_format in formats}
+        shown = [
+            f"{seconds[table_format.name]:.2f} s" if table_format.name in seconds else "" for table_format in formats
+        ]
         pairs = [("ours, auto", "Iceberg"), ("ours, auto", "Delta"), ("ours, spark", "Iceberg")]
         shown += [f"{seconds[a] / seconds[b]:.2f}" if a in seconds and b in seconds else "" for a, b in pairs]
         print(f"| {name} | {' | '.join(shown)} |", flush=True)
 
 
-def median(one: Keeper, work: Work, times: int) -> float:
-    """Return how long work takes; its first run does not count."""
+def median(table_format: TableFormat, work: Work, times: int) -> float:
+    """Return the median duration of work without its first run."""
     taken = []
     for n in range(times + 1):
         started = time.perf_counter()
-        work(one, n)
+        work(table_format, n)
         taken.append(time.perf_counter() - started)
     return statistics.median(taken[1:])
 
 
-def changed(one: Keeper) -> None:
-    found = one.changes("fed")
-    if found != SNAPSHOTS * 10:
-        raise AssertionError(f"{one.name} tells of {found} changes")
+def changed(table_format: TableFormat) -> None:
+    count = table_format.changes("fed")
+    if count != SNAPSHOTS * 10:
+        raise AssertionError(f"{table_format.name} reports {count} changes")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--times", type=int, default=3)
-    kinds: dict[str, type[Keeper]] = {
-        "auto": Ours,
-        "duckdb": OursDuckDB,
-        "spark": OursSpark,
+    kinds: dict[str, type[TableFormat]] = {
+        "auto": DuckLakeOrch,
+        "duckdb": DuckLakeOrchDuckDB,
+        "spark": DuckLakeOrchSpark,
         "iceberg": Iceberg,
         "delta": Delta,
     }
-    parser.add_argument("--keepers", nargs="+", default=list(kinds), choices=list(kinds))
+    parser.add_argument("--formats", nargs="+", default=list(kinds), choices=list(kinds))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp())
     try:
-        spark = session(folder, given.keepers)
+        spark = session(folder, given.formats)
         print(f"\n{given.rows:,} rows, Spark {spark.version}, medians of {given.times}\n", flush=True)
-        measure(spark, [kinds[name](spark, folder) for name in given.keepers], given.rows, given.times)
+        measure(spark, [kinds[name](spark, folder) for name in given.formats], given.rows, given.times)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -1,8 +1,8 @@
-"""Writing and reading with Spark: ours, plain Parquet, Iceberg and Delta, in one run and one session.
+"""Writing and reading with Spark: ducklake-orch, plain Parquet, Iceberg and Delta, in one run and one session.
 
-Run it with `make bench-spark`, on a quiet machine. Every figure is the median of some runs, in which the formats take
-turns, after one that does not count; ratios carry over to other machines, seconds do not. Plain Parquet is Spark's own
-writer with timestamps in microseconds and zstd; it is neither atomic nor versioned, and the limit of what Spark can do.
+Run it with `make bench-spark` on an idle machine. Every figure is the median of several runs, which alternate between
+the formats after one warm-up run. Ratios carry over to other machines, seconds do not. Plain Parquet is Spark's own
+writer with timestamps in microseconds and zstd. It is neither atomic nor versioned, and shows the limit of Spark.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"
 
 
 class Format(ABC):
-    """A way to keep tables."""
+    """A table format."""
 
     name: str
     deletes = True
@@ -37,11 +37,11 @@ class Format(ABC):
 
     @abstractmethod
     def write(self, frame: DataFrame, table: str, partition_by: Sequence[str] = ()) -> None:
-        """Make a table of rows."""
+        """Create a table from rows."""
 
     @abstractmethod
     def append(self, frame: DataFrame, table: str) -> None:
-        """Add rows."""
+        """Append rows."""
 
     @abstractmethod
     def replace(self, frame: DataFrame, table: str, day: str) -> None:
@@ -60,7 +60,7 @@ class Format(ABC):
         raise NotImplementedError
 
 
-class Ours(Format):
+class DuckLakeOrch(Format):
     name = "ducklake-orch"
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
@@ -115,7 +115,7 @@ class Iceberg(Format):
         writer = frame.writeTo(f"ice.db.{table}").using("iceberg").tableProperty("format-version", "2")
         writer = writer.tableProperty("write.delete.mode", "merge-on-read")
         if partition_by:
-            writer = writer.partitionedBy(*[frame[one] for one in partition_by])
+            writer = writer.partitionedBy(*[frame[column] for column in partition_by])
         writer.create()
 
     def append(self, frame: DataFrame, table: str) -> None:
@@ -161,7 +161,7 @@ class Delta(Format):
 
 
 def session(folder: Path, formats: Sequence[str]) -> SparkSession:
-    """Start a session that knows the formats."""
+    """Start a session with support for the formats."""
     find_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master("local[2]").appName("bench")
@@ -200,13 +200,13 @@ def session(folder: Path, formats: Sequence[str]) -> SparkSession:
         builder = builder.config("spark.jars.packages", ",".join(packages))
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # Spark puts Java packages on Python's path, too, where each task reads their directories anew, for 0.2 s.
+    # Spark also adds Java packages to Python's path, where every task reads their directories, which takes 0.2 s.
     spark.sparkContext._python_includes = []
     return spark
 
 
 def orders(spark: SparkSession, rows: int, days: int, tasks: int = 4) -> DataFrame:
-    """Six columns: bigint, int, double, string, timestamp, date."""
+    """Return rows with six columns: bigint, int, double, string, timestamp, date."""
     return spark.range(0, rows, 1, tasks).selectExpr(
         "id",
         "CAST(id % 1000 AS INT) AS customer",
@@ -232,30 +232,36 @@ def nested(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def often(times: int) -> int:
-    """Return how often short work is done where long work is done some times."""
+    """Return the number of runs of short work for a number of runs of long work."""
     return 2 * times + 1
 
 
 class Table:
-    """The figures, printed as they come in."""
+    """The printed figures, one line at a time."""
 
     def __init__(self, formats: Sequence[Format], times: int) -> None:
         self.formats, self.times = formats, times
-        print(f"| Work | {' | '.join(one.name for one in formats)} | ours / Parquet | ours / Iceberg |", flush=True)
+        print(
+            f"| Work | {' | '.join(table_format.name for table_format in formats)} | ours / Parquet | ours / Iceberg |",
+            flush=True,
+        )
         print("|---" * (len(formats) + 3) + "|", flush=True)
 
     def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None], *, short: bool = False) -> None:
-        """Measure work on every format; `run` prepares, and returns what is timed. Short work scatters more."""
-        taken: dict[str, list[float]] = {one.name: [] for one in self.formats}
+        """Measure work on every format; `run` prepares it and returns the timed function. Short work is repeated."""
+        taken: dict[str, list[float]] = {table_format.name: [] for table_format in self.formats}
         for _ in range(1 + (often(self.times) if short else self.times)):
-            for one in self.formats:
-                if (timed := run(one)) is not None:
+            for table_format in self.formats:
+                if (timed := run(table_format)) is not None:
                     started = time.perf_counter()
                     timed()
-                    taken[one.name].append(time.perf_counter() - started)
+                    taken[table_format.name].append(time.perf_counter() - started)
         seconds = {name: statistics.median(each[1:]) for name, each in taken.items() if each}
-        shown = [f"{seconds[one.name]:.2f} s" if one.name in seconds else "" for one in self.formats]
-        ours = seconds.get(Ours.name)
+        shown = [
+            f"{seconds[table_format.name]:.2f} s" if table_format.name in seconds else ""
+            for table_format in self.formats
+        ]
+        ours = seconds.get(DuckLakeOrch.name)
         ratios = [
             f"{ours / seconds[name]:.2f}" if ours and name in seconds else ""
             for name in (PlainParquet.name, Iceberg.name)
@@ -264,35 +270,35 @@ class Table:
 
 
 def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: int) -> None:
-    """Print a line for each kind of work."""
+    """Print one line per operation."""
     table = Table(formats, times)
 
     def writing(name: str, frame: DataFrame, *keys: str) -> Callable[[Format], Callable[[], None]]:
-        def prepare(one: Format) -> Callable[[], None]:
-            one.drop(name)
-            return lambda: one.write(frame, name, keys)
+        def prepare(table_format: Format) -> Callable[[], None]:
+            table_format.drop(name)
+            return lambda: table_format.write(frame, name, keys)
 
         return prepare
 
     flat, eight, many = orders(spark, rows, 8), orders(spark, rows, 8), orders(spark, rows, 200)
     one_day = eight.where("day = DATE'2024-01-03'")
-    for one in formats:  # everything has run once before it counts
-        one.drop("warm")
-        one.write(orders(spark, 500_000, 8), "warm")
-        one.append(orders(spark, 1000, 8), "warm")
-        one.read("warm").selectExpr("sum(amount)").collect()
+    for table_format in formats:  # warm-up
+        table_format.drop("warm")
+        table_format.write(orders(spark, 500_000, 8), "warm")
+        table_format.append(orders(spark, 1000, 8), "warm")
+        table_format.read("warm").selectExpr("sum(amount)").collect()
     table.line("write", writing("flat", flat))
     table.line("write, 8 partitions", writing("eight", eight, "day"))
     table.line("write, 200 partitions", writing("many", many, "day"))
     replacing = "replace one of 8 partitions"
-    table.line(replacing, lambda one: lambda: one.replace(one_day, "eight", "2024-01-03"), short=True)
+    table.line(replacing, lambda table_format: lambda: table_format.replace(one_day, "eight", "2024-01-03"), short=True)
 
-    def small(one: Format) -> Callable[[], None]:
-        few = orders(spark, 100, 8, tasks=1)
+    def small(table_format: Format) -> Callable[[], None]:
+        small_frame = orders(spark, 100, 8, tasks=1)
 
         def run() -> None:
             for _ in range(10):
-                one.append(few, "warm")
+                table_format.append(small_frame, "warm")
 
         return run
 
@@ -300,19 +306,19 @@ def measure(spark: SparkSession, formats: Sequence[Format], rows: int, times: in
     sums = "sum(amount)", "max(at)", "count(DISTINCT customer)"
 
     def scanning(name: str, *columns: str, where: str = "true") -> Callable[[Format], Callable[[], Any]]:
-        return lambda one: lambda: one.read(name).where(where).selectExpr(*columns).collect()
+        return lambda table_format: lambda: table_format.read(name).where(where).selectExpr(*columns).collect()
 
     table.line("full scan, three aggregates", scanning("flat", *sums), short=True)
-    some = "day = DATE'2024-01-05' AND customer < 100"
-    table.line("filtered scan", scanning("eight", *sums, where=some), short=True)
+    condition = "day = DATE'2024-01-05' AND customer < 100"
+    table.line("filtered scan", scanning("eight", *sums, where=condition), short=True)
 
-    def deleted(one: Format) -> Callable[[], Any] | None:
-        if not one.deletes:
+    def deleted(table_format: Format) -> Callable[[], Any] | None:
+        if not table_format.deletes:
             return None
-        if one.name not in shrunk:
-            one.delete("flat", "id % 20 = 0")
-            shrunk.add(one.name)
-        return scanning("flat", *sums)(one)
+        if table_format.name not in shrunk:
+            table_format.delete("flat", "id % 20 = 0")
+            shrunk.add(table_format.name)
+        return scanning("flat", *sums)(table_format)
 
     shrunk: set[str] = set()
     table.line("scan with 5 % deleted", deleted, short=True)
@@ -326,7 +332,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", type=int, default=[5_000_000, 20_000_000])
     parser.add_argument("--times", type=int, default=3)
-    kinds: dict[str, type[Format]] = {"ours": Ours, "parquet": PlainParquet, "iceberg": Iceberg, "delta": Delta}
+    kinds: dict[str, type[Format]] = {"ours": DuckLakeOrch, "parquet": PlainParquet, "iceberg": Iceberg, "delta": Delta}
     parser.add_argument("--formats", nargs="+", default=list(kinds), choices=list(kinds))
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp())

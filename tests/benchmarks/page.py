@@ -1,6 +1,6 @@
-"""Makes docs/benchmarks.md of what the benchmarks printed into build/bench, and a picture of every table of seconds.
+"""Generates docs/benchmarks.md from the output of the benchmarks in build/bench, with a chart per table of seconds.
 
-`make bench` runs all of them and then this; a part that was not run anew stays as it was measured last.
+`make bench` runs all benchmarks and then this module. A part that was not run keeps its last results.
 """
 
 import os
@@ -17,14 +17,16 @@ from tests.benchmarks.chart import bars
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE, PICTURES = ROOT / "build" / "bench", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "images"
 _SECONDS = re.compile(r"^([\d.]+) s$")
-# Delta says so wherever one prints.
+# A message that Delta prints into the output.
 _SPOKEN = re.compile(r"^Deleted \d+ files and directories .*\n", re.MULTILINE)
 _PACKAGES = ("duckdb", "pyarrow", "pyspark", "dagster", "apache-airflow")
 _HEAD = """# Benchmarks
 
-What this package costs, beside what else does the same work, in one run on one machine. Seconds are this machine's;
-ratios carry over better. `make bench` measures all of it and writes this page; `make bench-spark` and its sisters
-measure a part. Nothing else may run meanwhile.
+These benchmarks compare ducklake-orch with other systems that do the same work, in one run on one machine. Ratios carry
+over to other machines, seconds do not. `make bench` runs all benchmarks and writes this page; targets such as
+`make bench-spark` run one of them. Run them on an idle machine.
+
+In the tables, *ours* is ducklake-orch.
 
 {machine}
 """
@@ -32,13 +34,13 @@ measure a part. Nothing else may run meanwhile.
 
 @dataclass(frozen=True)
 class Part:
-    """What one benchmark measures.
+    """One benchmark and its section.
 
     Attributes:
-        name: Of its target and of the file with what it printed.
-        title: Of its section.
-        about: What is measured, and against what.
-        aims: The highest ratio that we want, by column, for work that a pattern matches.
+        name: The name of the make target and of the output file.
+        title: The title of the section.
+        about: What the benchmark measures, and the systems that it compares.
+        aims: The highest acceptable ratio by column, for operations that match a pattern.
     """
 
     name: str
@@ -51,7 +53,7 @@ PARTS = (
     Part(
         "spark",
         "Writing and reading with Spark",
-        "Ours, plain Parquet without a table format, Iceberg and Delta.",
+        "ducklake-orch, plain Parquet without a table format, Iceberg and Delta.",
         {
             "": {"ours / Iceberg": 1},
             "write$|full scan": {"ours / Parquet": 1.05},
@@ -61,34 +63,42 @@ PARTS = (
     Part(
         "rows",
         "Changing rows",
-        "Ours on both engines, Iceberg (merge-on-read), Delta.",
+        "ducklake-orch on both engines, Iceberg (merge-on-read) and Delta.",
         {"": {"auto / Iceberg": 0.7, "auto / Delta": 0.15, "spark / Iceberg": 1}},
     ),
     Part(
         "maintenance",
         "Maintenance",
-        "Ours on each engine, the extension's own functions, Iceberg's and Delta's.",
+        "ducklake-orch on each engine, the functions of the extension, Iceberg and Delta.",
         {"compact 500": {"auto / Iceberg": 0.2}, "compact": {"spark / Iceberg": 1}},
     ),
-    Part("dagster", "Dagster", "What the IO manager adds to a write, and a backfill beside `dagster-deltalake`."),
-    Part("large", "A large lake", "The plan of its maintenance, its health, and the page about it in Chromium."),
-    Part("connect", "Opening a lake, and small writes", "Beside plain DuckDB with the statements of a careful person."),
-    Part("commit", "Commits", "Native commits on each catalog; files registered by us and by the engine."),
-    Part("plan", "Planning", "How long finding a table's files takes, and how that grows."),
+    Part(
+        "dagster",
+        "Dagster",
+        "The overhead of the IO manager over a write, and a backfill compared with `dagster-deltalake`.",
+    ),
+    Part("large", "A large lake", "The maintenance plan, the health report, and the report page in Chromium."),
+    Part(
+        "connect", "Opening a lake, and small writes", "Compared with plain DuckDB and careful hand-written statements."
+    ),
+    Part(
+        "commit", "Commits", "Native commits on each catalog, and files registered by ducklake-orch and by the engine."
+    ),
+    Part("plan", "Planning", "The duration of finding the files of a table, and how it grows."),
 )
 
 
 def machine() -> str:
-    """Say what it was measured on."""
-    known = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
+    """Describe the machine and the installed versions."""
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    what = f"{known[0] if known else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
+    hardware = f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
     packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    return f"Machine: {what}, {platform.system()}. Python {platform.python_version()}, {packages}."
+    return f"Machine: {hardware}, {platform.system()}. Python {platform.python_version()}, {packages}."
 
 
 def as_markdown(printed: str) -> str:
-    """Return what a benchmark printed as Markdown: tables and headings as they are, other lines as a list."""
+    """Return the output of a benchmark as Markdown: tables and headings unchanged, other lines as a list."""
     lines: list[str] = []
     for line in printed.splitlines():
         kept = not line or line.startswith(("|", "#"))
@@ -100,12 +110,12 @@ def as_markdown(printed: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table that a benchmark printed.
+    """A table in the output of a benchmark.
 
     Attributes:
-        about: What stands before it, such as how many rows.
-        head: The names of its columns.
-        lines: Its cells.
+        about: The text before the table, such as the number of rows.
+        head: The names of the columns.
+        lines: The cells.
     """
 
     about: str
@@ -114,30 +124,30 @@ class Table:
 
 
 def tables(printed: str) -> list[Table]:
-    """Return the tables of what a benchmark printed."""
-    found: list[Table] = []
+    """Return the tables in the output of a benchmark."""
+    result: list[Table] = []
     about, inside = "", False
     for line in printed.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if not line.startswith("|"):
             inside, about = False, line.partition(", ")[0] or about
         elif not inside:
-            found.append(Table(about, cells, []))
+            result.append(Table(about, cells, []))
             inside = True
         elif not line.startswith("|---"):
-            found[-1].lines.append(cells)
-    return found
+            result[-1].lines.append(cells)
+    return result
 
 
 def pictures(part: Part, printed: str) -> list[str]:
-    """Draw the tables whose cells are seconds of whoever heads the column; return where they are."""
+    """Draw a chart for each table of seconds; return the names of the files."""
     drawn = []
-    for number, one in enumerate(tables(printed)):
-        timed = [n for n in range(1, len(one.head)) if any(_SECONDS.match(line[n]) for line in one.lines)]
-        if not timed or one.head[0] != "Work":
+    for number, table in enumerate(tables(printed)):
+        timed = [n for n in range(1, len(table.head)) if any(_SECONDS.match(line[n]) for line in table.lines)]
+        if not timed or table.head[0] != "Work":
             continue
-        names = [one.head[n] for n in timed]
-        works = {line[0]: [_seconds(line[n]) for n in timed] for line in one.lines}
+        names = [table.head[n] for n in timed]
+        works = {line[0]: [_seconds(line[n]) for n in timed] for line in table.lines}
         picture = PICTURES / f"bench-{part.name}-{number + 1}.svg"
         picture.write_text(bars(names, works), "utf-8")
         drawn.append(picture.name)
@@ -145,18 +155,18 @@ def pictures(part: Part, printed: str) -> list[str]:
 
 
 def _seconds(cell: str) -> float | None:
-    found = _SECONDS.match(cell)
-    return float(found[1]) if found else None
+    match = _SECONDS.match(cell)
+    return float(match[1]) if match else None
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long one takes as another.
+    """The ratio between the durations of two systems.
 
     Attributes:
-        work: For what.
-        where: In which table, where there are several.
-        pair: Who, and compared with whom.
+        work: The operation.
+        where: The table, if the output has several.
+        pair: The two systems.
         value: The ratio.
     """
 
@@ -170,10 +180,10 @@ class Ratio:
 
 
 def ratios(printed: str) -> Iterator[Ratio]:
-    """Return the cells that compare two."""
-    found = tables(printed)
-    for table in found:
-        where = f" ({table.about})" if len(found) > 1 else ""
+    """Yield the cells with ratios."""
+    output_tables = tables(printed)
+    for table in output_tables:
+        where = f" ({table.about})" if len(output_tables) > 1 else ""
         for line in table.lines:
             for name, cell in zip(table.head, line, strict=True):
                 if " / " in name and re.fullmatch(r"[\d.]+", cell):
@@ -181,20 +191,20 @@ def ratios(printed: str) -> Iterator[Ratio]:
 
 
 def losses(printed: str) -> list[str]:
-    """Return what others do faster."""
+    """Return the ratios of operations in which another system is faster."""
     return [str(ratio) for ratio in ratios(printed) if ratio.value > 1]
 
 
 def missed(part: Part, printed: str) -> list[str]:
-    """Return what is slower than it is meant to be."""
-    found = []
+    """Return the ratios that exceed their limits."""
+    misses = []
     for ratio in ratios(printed):
         limits = [
             aims[ratio.pair] for work, aims in part.aims.items() if re.match(work, ratio.work) and ratio.pair in aims
         ]
         if limits and ratio.value > min(limits):
-            found.append(f"{ratio}, where {min(limits):g} is the aim")
-    return found
+            misses.append(f"{ratio}, and the target is {min(limits):g}")
+    return misses
 
 
 def main() -> None:
@@ -207,12 +217,15 @@ def main() -> None:
         printed = _SPOKEN.sub("", result.read_text("utf-8"))
         day = datetime.fromtimestamp(result.stat().st_mtime, UTC).date()
         images = [f"![{part.title}](images/{name})" for name in pictures(part, printed)]
-        again = f"Measured on {day}; again: `make bench-{part.name}`."
+        again = f"Measured on {day}; run again: `make bench-{part.name}`."
         sections.append("\n\n".join([f"## {part.title}", f"{part.about} {again}", as_markdown(printed), *images]))
         lost += losses(printed)
         short += missed(part, printed)
-    for title, lines in (("Where others are faster", lost), ("Where we want to be faster", short)):
-        sections.append(f"## {title}\n\n{chr(10).join(lines) or 'Nowhere in these tables.'}")
+    for title, lines in (
+        ("Operations in which other systems are faster", lost),
+        ("Operations that miss their target", short),
+    ):
+        sections.append(f"## {title}\n\n{chr(10).join(lines) or 'None in these tables.'}")
     PAGE.write_text("\n\n".join(section.strip() for section in sections) + "\n", "utf-8")
 
 

@@ -1,4 +1,4 @@
-"""`ducklake-orch add-files`: files that exist become a table's, all or none; before that it can only look."""
+"""`ducklake-orch add-files` registers existing files in a table, all or none; a dry run only checks them."""
 
 from pathlib import Path
 
@@ -12,17 +12,17 @@ from tests.support.command_line import run
 
 @pytest.fixture
 def exports(lake: DuckLake, tmp_path: Path) -> Path:
-    """Two files with three rows for table `events`, which is there and empty."""
+    """Two files with three rows for the empty table `events`."""
     lake.create_table("events", {"id": "BIGINT", "day": "DATE", "kind": "VARCHAR"}, partition_by=["day"])
     for number, day in enumerate(("2026-01-01", "2026-01-02")):
         folder = tmp_path / "exports" / f"day={day}"
         folder.mkdir(parents=True)
-        rows = [{"id": 10 * number + one, "kind": "[red]"} for one in range(number + 1)]
+        rows = [{"id": 10 * number + offset, "kind": "[red]"} for offset in range(number + 1)]
         pq.write_table(pa.Table.from_pylist(rows), folder / "part-0.parquet")
     return tmp_path / "exports"
 
 
-def test_files_that_a_pattern_names_are_registered_where_they_are(lake: DuckLake, exports: Path) -> None:
+def test_files_of_a_pattern_are_registered_in_place(lake: DuckLake, exports: Path) -> None:
     answer = run("add-files", "events", "exports/**/*.parquet", "--author", "me", "--message", "moved in")
     assert answer.code == 0
     assert answer.out.startswith("add_files to main.events: 3 rows in, 0 out, snapshot ")
@@ -35,10 +35,10 @@ def test_as_json_the_result_is_one_document(lake: DuckLake, exports: Path) -> No
     first, second = sorted(map(str, exports.rglob("*.parquet")))
     result = run("add-files", "events", first, second, "--json").json
     assert (result["mode"], result["files_added"], result["rows_written"]) == ("add_files", 2, 3)
-    assert {one["values"]["day"] for one in result["partitions"]} == {"2026-01-01", "2026-01-02"}
+    assert {partition["values"]["day"] for partition in result["partitions"]} == {"2026-01-01", "2026-01-02"}
 
 
-def test_a_dry_run_checks_and_adds_nothing(lake: DuckLake, exports: Path) -> None:
+def test_a_dry_run_checks_the_files_and_adds_none(lake: DuckLake, exports: Path) -> None:
     before = lake.snapshots(1)
     answer = run("add-files", "events", "exports/**/*.parquet", "--dry-run")
     assert (answer.code, answer.err) == (0, "")
@@ -52,7 +52,7 @@ def test_a_dry_run_checks_and_adds_nothing(lake: DuckLake, exports: Path) -> Non
 
 
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)])
-def test_a_file_that_the_lake_has_is_refused_in_a_dry_run_too(
+def test_a_dry_run_refuses_a_file_that_is_already_registered(
     lake: DuckLake, exports: Path, flags: tuple[str, ...]
 ) -> None:
     assert run("add-files", "events", "exports/**/*.parquet").code == 0
@@ -63,7 +63,7 @@ def test_a_file_that_the_lake_has_is_refused_in_a_dry_run_too(
     assert lake.table("events").count() == 3
 
 
-def test_one_file_that_does_not_fit_keeps_all_out(lake: DuckLake, exports: Path) -> None:
+def test_one_mismatched_file_rejects_all_files(lake: DuckLake, exports: Path) -> None:
     pq.write_table(pa.table({"id": [1], "kind": ["x"], "more": [1]}), exports / "day=2026-01-01" / "odd.parquet")
     answer = run("add-files", "events", "exports/**/*.parquet")
     assert answer.code == 1
@@ -74,7 +74,7 @@ def test_one_file_that_does_not_fit_keeps_all_out(lake: DuckLake, exports: Path)
     assert lake.table("events").count() == 4
 
 
-def test_copies_leave_the_files_alone_and_missing_columns_read_as_null(lake: DuckLake, tmp_path: Path) -> None:
+def test_copied_files_stay_and_missing_columns_read_as_null(lake: DuckLake, tmp_path: Path) -> None:
     lake.create_table("events", {"id": "BIGINT", "kind": "VARCHAR"})
     path = tmp_path / "ids.parquet"
     pq.write_table(pa.table({"id": [1]}), path)
@@ -85,14 +85,14 @@ def test_copies_leave_the_files_alone_and_missing_columns_read_as_null(lake: Duc
     assert lake.read("events").to_pylist() == [{"id": 1, "kind": None}]
 
 
-def test_the_same_key_adds_once(lake: DuckLake, exports: Path) -> None:
+def test_a_repeated_idempotency_key_adds_files_once(lake: DuckLake, exports: Path) -> None:
     given = ("add-files", "events", "exports/**/*.parquet", "--idempotency-key", "move")
     assert run(*given).code == 0
     assert "already committed" in run(*given).out
     assert lake.table("events").count() == 3
 
 
-def test_what_is_not_there_has_an_exit_code_of_its_own_kind(lake: DuckLake, exports: Path) -> None:
+def test_missing_files_and_tables_have_the_right_exit_code(lake: DuckLake, exports: Path) -> None:
     for args, code, words in (
         (["event", "exports/**/*.parquet"], 1, "main.events"),
         (["events", "nowhere/*.parquet"], 1, "No file matches"),

@@ -1,4 +1,4 @@
-"""The command line as people and programs use it: answers, exit codes, one line per mistake, never a secret."""
+"""The command line: output, exit codes, one line per error, and no secrets."""
 
 import os
 import signal
@@ -33,17 +33,17 @@ COMMANDS = [
 ]
 
 
-# --- what each command answers -----------------------------------------------------------------------------------
+# --- output of the commands --------------------------------------------------------------------------------------
 
 
-def test_without_a_command_the_help_is_shown() -> None:
+def test_no_command_shows_the_help() -> None:
     answer = run()
     assert answer.code == 0
     assert all(command in answer.out for command in COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself_and_offers_json(command: str) -> None:
+def test_every_command_has_help_and_a_json_option(command: str) -> None:
     answer = run(command, "--help")
     assert answer.code == 0
     assert "--json" in answer.out
@@ -55,11 +55,11 @@ def test_help_loads_no_engine() -> None:
         "print([m for m in ('duckdb', 'pyarrow', 'pandas', 'pyspark', 'sqlglot') if m in sys.modules])"
     )
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
-    assert done.stdout.strip() == "[]"
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert completed.stdout.strip() == "[]"
 
 
-def test_tables_lists_them(lake: DuckLake) -> None:
+def test_tables_lists_all_tables(lake: DuckLake) -> None:
     answer = run("tables")
     assert answer.code == 0
     assert "main.numbers" in answer.out
@@ -68,12 +68,12 @@ def test_tables_lists_them(lake: DuckLake) -> None:
     assert (table["schema"], table["table"], table["file_count"]) == ("main", "numbers", 1)
 
 
-def test_tables_of_an_earlier_snapshot(lake: DuckLake) -> None:
+def test_tables_lists_an_earlier_snapshot(lake: DuckLake) -> None:
     assert run("tables", "--snapshot", "0", "--json").json == []
     assert run("tables", "--snapshot", "0").out == "There are no tables.\n"
 
 
-def test_files_of_a_table_are_listed(lake: DuckLake) -> None:
+def test_files_lists_the_files_of_a_table(lake: DuckLake) -> None:
     lake.execute(
         [
             "CREATE TABLE parts (n INTEGER, p VARCHAR)",
@@ -92,7 +92,7 @@ def test_files_of_a_table_are_listed(lake: DuckLake) -> None:
     assert run("files", "numbers", "--json").json[0]["deletes"] == 5
 
 
-def test_rows_are_counted_before_they_are_deleted(lake: DuckLake) -> None:
+def test_delete_counts_the_rows_first(lake: DuckLake) -> None:
     count = run("delete", "numbers", "--where", "n = 7", "--dry-run")
     assert (count.code, count.out) == (0, "1 rows of main.numbers would be deleted\n")
     assert run("delete", "numbers", "--where", "n = 7", "--json").json["rows_removed"] == 1
@@ -100,7 +100,7 @@ def test_rows_are_counted_before_they_are_deleted(lake: DuckLake) -> None:
     assert run("delete", "numbers", "--where", "j = 7").code == 1
 
 
-def test_files_of_a_table_or_condition_that_is_not_there_is_an_error(lake: DuckLake) -> None:
+def test_files_refuses_a_missing_table_or_column(lake: DuckLake) -> None:
     answer = run("files", "number")
     assert answer.code == 1
     assert "`main.numbers`" in answer.err
@@ -109,7 +109,7 @@ def test_files_of_a_table_or_condition_that_is_not_there_is_an_error(lake: DuckL
     assert "there is no column `m`" in answer.err
 
 
-def test_changes_are_those_of_the_snapshots_named(lake: DuckLake) -> None:
+def test_changes_lists_the_given_snapshots(lake: DuckLake) -> None:
     answer = run("changes", "numbers", "--from", "2", "--limit", "2", "--json").json
     assert (answer["total"], len(answer["changes"])) == (5, 2)
     assert answer["changes"][0]["change_type"] == "delete"
@@ -121,7 +121,7 @@ def test_changes_are_those_of_the_snapshots_named(lake: DuckLake) -> None:
     assert run("changes", "numbers", "--from", "2", "--to", "1").code == 2
 
 
-def test_rollback_says_first_what_it_would_do(lake: DuckLake) -> None:
+def test_rollback_shows_its_effect_first(lake: DuckLake) -> None:
     planned = run("rollback", "numbers", "--to", "1", "--dry-run", "--json").json
     assert (planned["rows_back"], planned["rows_gone"], planned["dry_run"]) == (5, 0, True)
     assert lake.table("numbers").count() == 15
@@ -134,20 +134,20 @@ def test_rollback_says_first_what_it_would_do(lake: DuckLake) -> None:
     assert "no snapshot 99" in refused.err
 
 
-def test_snapshots_are_listed_newest_first_up_to_a_limit(lake: DuckLake) -> None:
-    assert [one["snapshot_id"] for one in run("snapshots", "--json").json] == [3, 2, 1, 0]
-    assert [one["snapshot_id"] for one in run("snapshots", "--json", "--limit", "2").json] == [3, 2]
+def test_snapshots_lists_the_newest_first_up_to_a_limit(lake: DuckLake) -> None:
+    assert [snapshot["snapshot_id"] for snapshot in run("snapshots", "--json").json] == [3, 2, 1, 0]
+    assert [snapshot["snapshot_id"] for snapshot in run("snapshots", "--json", "--limit", "2").json] == [3, 2]
     assert 'created_table:"main"."numbers"' in run("snapshots").out
 
 
-def test_options_are_listed(lake: DuckLake) -> None:
+def test_options_lists_all_options(lake: DuckLake) -> None:
     lake.set_option("parquet_compression", "zstd")
-    listed = {one["name"]: one["value"] for one in run("options", "--json").json}
+    listed = {option["name"]: option["value"] for option in run("options", "--json").json}
     assert listed["parquet_compression"] == "zstd"
     assert "parquet_compression" in run("options").out
 
 
-def test_preview_shows_the_sql_and_connects_nowhere() -> None:
+def test_preview_shows_the_sql_without_connecting() -> None:
     arguments = ("--catalog", f"postgresql://u:{SECRET}@127.0.0.1:1/db", "--storage", "s3://bucket/prefix")
     answer = run("preview", *arguments)
     assert answer.code == 0
@@ -158,17 +158,17 @@ def test_preview_shows_the_sql_and_connects_nowhere() -> None:
     assert SECRET not in answer.out + as_json["sql"]
 
 
-def test_config_schema_is_a_json_schema() -> None:
+def test_config_schema_prints_a_json_schema() -> None:
     schema = run("config-schema").json
     assert schema["$schema"].endswith("2020-12/schema")
     assert schema == run("config-schema", "--json").json
 
 
-def test_version() -> None:
+def test_version_prints_the_version() -> None:
     assert run("--version").out.startswith("ducklake-orch ")
 
 
-# --- which lake --------------------------------------------------------------------------------------------------
+# --- selection of the lake ---------------------------------------------------------------------------------------
 
 
 def test_a_lake_is_named_by_its_urls(lake: DuckLake, tmp_path: Path) -> None:
@@ -183,13 +183,13 @@ def test_a_lake_is_named_by_its_urls(lake: DuckLake, tmp_path: Path) -> None:
 
 
 def test_a_lake_is_named_by_a_file_and_a_profile(lake: DuckLake, tmp_path: Path) -> None:
-    other = tmp_path / "other.toml"
-    other.write_text(
+    config_file = tmp_path / "other.toml"
+    config_file.write_text(
         '[lakes.a]\ncatalog = "sqlite:///nowhere.sqlite"\n'
         '[profiles.dev.lakes.a]\ncatalog = "sqlite:///lake.sqlite"\nstorage = "./lake.files"\n'
     )
-    assert run("tables", "--config", str(other)).code == 1
-    assert len(run("tables", "--config", str(other), "--profile", "dev", "--json").json) == 1
+    assert run("tables", "--config", str(config_file)).code == 1
+    assert len(run("tables", "--config", str(config_file), "--profile", "dev", "--json").json) == 1
 
 
 def test_a_lake_is_named_by_the_environment(lake: DuckLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -198,13 +198,13 @@ def test_a_lake_is_named_by_the_environment(lake: DuckLake, monkeypatch: pytest.
     assert run("tables", "--config", "ducklake.toml", "--catalog", "sqlite:///lake.sqlite").code == 0
 
 
-def test_no_lake_at_all_is_an_error_that_says_how_to_name_one() -> None:
+def test_the_error_without_a_lake_says_how_to_name_one() -> None:
     answer = run("tables")
     assert answer.code == 2
     assert "--catalog" in answer.err
 
 
-# --- mistakes ----------------------------------------------------------------------------------------------------
+# --- errors ------------------------------------------------------------------------------------------------------
 
 MISTAKES = {
     "an unknown scheme": (["tables", "--catalog", f"oracle://u:{SECRET}@h/db"], 2, "oracle"),
@@ -226,7 +226,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_gets_one_line_and_a_remedy(mistake: str, tmp_path: Path) -> None:
+def test_an_error_is_one_line_with_a_remedy(mistake: str, tmp_path: Path) -> None:
     args, code, mentioned = MISTAKES[mistake]
     (tmp_path / "good.toml").write_text('[lakes.a]\ncatalog = "sqlite:///nowhere.sqlite"\n')
     (tmp_path / "unknown.toml").write_text(f'[lakes.a]\ncatalgo = "postgresql://u:{SECRET}@h/db"\n')
@@ -251,7 +251,7 @@ def test_a_mistake_gets_one_line_and_a_remedy(mistake: str, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "arguments", [("sql", "FROM nowhere"), ("tables", "--config", "nowhere.toml"), ("no-such-command",)]
 )
-def test_the_process_ends_with_the_code_and_without_a_traceback(arguments: tuple[str, ...], lake: DuckLake) -> None:
+def test_the_process_exits_with_the_code_and_no_traceback(arguments: tuple[str, ...], lake: DuckLake) -> None:
     answer = run_process(*arguments)
     assert answer.code == (1 if arguments[0] == "sql" else 2)
     assert answer.err.startswith("error: ")
@@ -265,7 +265,7 @@ def test_debug_shows_a_traceback_without_secrets() -> None:
     assert SECRET not in answer.err
 
 
-def test_an_error_nobody_expected_is_one_scrubbed_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_is_one_scrubbed_line(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     def explode(self: DuckLake, **_: Any) -> None:
         raise RuntimeError(f"connect to postgresql://u:{SECRET}@h/db")
 
@@ -296,7 +296,7 @@ def test_ctrl_c_ends_a_running_statement_with_130(lake: DuckLake, tmp_path: Path
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A shell that starts the tests in the background has them ignore Ctrl-C, and children inherit that.
+        # A shell that runs the tests in the background makes them ignore Ctrl-C, and child processes inherit this.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     try:

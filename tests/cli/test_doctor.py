@@ -1,4 +1,4 @@
-"""`ducklake-orch doctor`: every check, on real lakes."""
+"""`ducklake-orch doctor` runs every check on real lakes."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tests.support.lakes import CANARY
 # --- doctor ------------------------------------------------------------------------------------------------------
 
 
-def test_doctor_without_a_lake_looks_at_the_machine() -> None:
+def test_doctor_without_a_lake_checks_the_machine() -> None:
     answer = run("doctor", "--json")
     assert answer.code == 0
     checks = answer.checks()
@@ -25,7 +25,7 @@ def test_doctor_without_a_lake_looks_at_the_machine() -> None:
     assert set(checks["java"]) == {"name", "status", "detail", "remedy"}
 
 
-def test_doctor_finds_a_healthy_lake(lake: DuckLake) -> None:
+def test_doctor_reports_a_healthy_lake(lake: DuckLake) -> None:
     answer = run("doctor", "--json")
     assert answer.code == 0
     checks = answer.checks()
@@ -38,7 +38,7 @@ def test_doctor_finds_a_healthy_lake(lake: DuckLake) -> None:
     assert "0 failed" in human.out
 
 
-def test_doctor_tells_where_settings_come_from(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_shows_the_origin_of_settings(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKLAKE_THREADS", "2")
     checks = run("doctor", "--json").checks()
     assert checks["setting threads"]["detail"] == "2 (environment DUCKLAKE_THREADS)"
@@ -47,14 +47,14 @@ def test_doctor_tells_where_settings_come_from(lake: DuckLake, monkeypatch: pyte
     assert run("doctor", "--json", "--all").checks()["setting retry.max_attempts"]["detail"] == "10 (default)"
 
 
-def test_doctor_shows_no_value_of_a_secret_setting(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_hides_the_value_of_a_secret_setting(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKLAKE_ATTACH_OPTIONS__META_PASSWORD", SECRET)
     monkeypatch.setenv("DUCKLAKE_SETTINGS__S3_SECRET_ACCESS_KEY", SECRET)
     answers = [run("doctor"), run("doctor", "--json")]
     assert all(SECRET not in answer.out + answer.err for answer in answers)
 
 
-def test_doctor_says_who_holds_the_lock(lake: DuckLake) -> None:
+def test_doctor_names_the_lock_holder(lake: DuckLake) -> None:
     from ducklake_orch.engine.locks import FileQueue
 
     path = lake.config.catalog.path  # type: ignore[union-attr]
@@ -64,28 +64,28 @@ def test_doctor_says_who_holds_the_lock(lake: DuckLake) -> None:
     assert "a long write" in detail
 
 
-def test_doctor_fails_when_the_lake_is_not_there() -> None:
+def test_doctor_fails_on_a_missing_lake() -> None:
     answer = run("doctor", "--catalog", "sqlite:///nowhere.sqlite", "--json")
     assert answer.code == 1
     assert answer.checks()["catalog"]["status"] == "fail"
     assert not Path("nowhere.sqlite").exists()
 
 
-def test_doctor_makes_no_lake_even_where_others_may(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_creates_no_lake_despite_create_if_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKLAKE_CREATE_IF_MISSING", "true")
     answer = run("doctor", "--catalog", "sqlite:///nowhere.sqlite", "--json")
     assert (answer.code, answer.checks()["catalog"]["status"]) == (0, "warn")
     assert list(Path().iterdir()) == []
 
 
-def test_doctor_reports_a_wrong_configuration_beside_the_machine() -> None:
+def test_doctor_checks_the_machine_despite_an_invalid_configuration() -> None:
     answer = run("doctor", "--config", "nowhere.toml", "--json")
     assert answer.code == 2
     assert answer.checks()["configuration"]["status"] == "fail"
     assert answer.checks()["duckdb"]["status"] == "ok"
 
 
-def test_doctor_warns_of_options_that_differ(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_warns_about_options_that_differ(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUCKLAKE_OPTIONS__PARQUET_COMPRESSION", "zstd")
     check = run("doctor", "--json").checks()["options"]
     assert check["status"] == "warn"
@@ -102,7 +102,7 @@ def test_doctor_fails_on_a_storage_that_cannot_be_written(lake: DuckLake, tmp_pa
 
 
 @backends()
-def test_doctor_writes_a_probe_and_leaves_nothing(make_lake: Callable[..., DuckLake]) -> None:
+def test_doctor_deletes_its_probe_file(make_lake: Callable[..., DuckLake]) -> None:
     lake = make_lake()
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
     answer = run("doctor", "--write", "--json", *urls_of(lake))
@@ -118,7 +118,7 @@ def test_doctor_writes_a_probe_and_leaves_nothing(make_lake: Callable[..., DuckL
 
 
 @catalogs(pooled=True)
-def test_doctor_shows_no_secret_of_a_server(make_lake: Callable[..., DuckLake]) -> None:
+def test_doctor_shows_no_server_secret(make_lake: Callable[..., DuckLake]) -> None:
     lake = make_lake()
     with lake.connect():
         pass

@@ -1,4 +1,4 @@
-"""`ducklake-orch fsck`: findings with effect and remedy, exit code 1 for errors only."""
+"""`ducklake-orch fsck` prints findings with effect and remedy, and exits with 1 only on errors."""
 
 from ducklake_orch import DuckLake
 from tests.support.command_line import run
@@ -10,7 +10,7 @@ def damage(lake: DuckLake, *statements: str) -> None:
             con.execute(statement)
 
 
-def test_of_a_whole_lake_it_says_what_was_looked_at(lake: DuckLake) -> None:
+def test_fsck_of_an_intact_lake_lists_the_checked_objects(lake: DuckLake) -> None:
     answer = run("fsck", "--deep", "--list-storage")
     assert answer.code == 0
     assert answer.out.startswith("Nothing found\n")
@@ -18,7 +18,7 @@ def test_of_a_whole_lake_it_says_what_was_looked_at(lake: DuckLake) -> None:
     assert "files read 1" in answer.out
 
 
-def test_errors_are_explained_and_make_it_fail(lake: DuckLake) -> None:
+def test_fsck_explains_errors_and_exits_with_1(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_table_stats SET next_row_id = 3")
     answer = run("fsck")
     assert answer.code == 1
@@ -28,14 +28,14 @@ def test_errors_are_explained_and_make_it_fail(lake: DuckLake) -> None:
     assert (finding["code"], finding["table"], finding["repairable"]) == ("next-row-id-behind", "main.numbers", True)
 
 
-def test_warnings_do_not(lake: DuckLake) -> None:
+def test_fsck_with_warnings_alone_exits_with_0(lake: DuckLake) -> None:
     damage(lake, "DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 1")
     answer = run("fsck")
     assert answer.code == 0
     assert "warning snapshot-without-changes" in answer.out
 
 
-def test_repair_says_what_was_mended(lake: DuckLake) -> None:
+def test_fsck_repair_lists_the_repairs(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_table_stats SET next_row_id = 3")
     answer = run("fsck", "--repair")
     assert answer.code == 0

@@ -1,4 +1,4 @@
-"""`ducklake-orch maintain` and `health`: a plan, a report, a grade, and an exit code that says whether it is well."""
+"""`ducklake-orch maintain` prints a plan or a report, `health` prints grades; the exit code is 1 on failures."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def worn(lake: DuckLake) -> DuckLake:
     return lake
 
 
-def test_a_plan_says_what_would_be_done_and_does_nothing(worn: DuckLake) -> None:
+def test_a_plan_lists_the_steps_and_changes_nothing(worn: DuckLake) -> None:
     files = worn.table("numbers").files()
     answer = run("maintain", "--plan")
     assert answer.code == 0
@@ -26,12 +26,12 @@ def test_a_plan_says_what_would_be_done_and_does_nothing(worn: DuckLake) -> None
     assert worn.table("numbers").files() == files
     planned = run("maintain", "--plan", "--json").json
     assert {step["operation"] for step in planned["operations"]} == set(OPERATIONS)
-    some = ("--operation", "merge", "--operation", "expire", "--table", "num*")
-    chosen = run("maintain", "--plan", "--json", *some).json
+    selection = ("--operation", "merge", "--operation", "expire", "--table", "num*")
+    chosen = run("maintain", "--plan", "--json", *selection).json
     assert [step["operation"] for step in chosen["operations"]] == ["merge", "expire"]
 
 
-def test_a_run_reports_what_was_done(worn: DuckLake) -> None:
+def test_a_run_reports_its_steps(worn: DuckLake) -> None:
     rows = worn.table("numbers").count()
     answer = run("maintain")
     assert answer.code == 0
@@ -43,7 +43,7 @@ def test_a_run_reports_what_was_done(worn: DuckLake) -> None:
     assert not worn.fsck().counts
 
 
-def test_wrong_words_are_usage_errors(worn: DuckLake) -> None:
+def test_an_unknown_operation_is_a_usage_error(worn: DuckLake) -> None:
     answer = run("maintain", "--operation", "merg")
     assert answer.code == 2
     assert "merge" in answer.err
@@ -53,7 +53,7 @@ def test_wrong_words_are_usage_errors(worn: DuckLake) -> None:
     assert "1 h" in answer.err
 
 
-def test_an_override_that_names_no_table_is_a_warning(worn: DuckLake) -> None:
+def test_an_override_that_matches_no_table_is_a_warning(worn: DuckLake) -> None:
     text = "\n[maintenance.overrides.numberz.merge]\nmin_files = 2\n"
     Path("ducklake.toml").write_text(Path("ducklake.toml").read_text() + text)
     answer = run("maintain", "--plan")
@@ -61,7 +61,7 @@ def test_an_override_that_names_no_table_is_a_warning(worn: DuckLake) -> None:
     assert "numberz" in answer.err
 
 
-def test_health_is_graded_and_what_is_bad_makes_it_fail(worn: DuckLake) -> None:
+def test_health_exits_with_1_on_a_bad_grade(worn: DuckLake) -> None:
     answer = run("health")
     assert answer.code == 0
     assert "main.numbers" in answer.out
@@ -75,7 +75,7 @@ def test_health_is_graded_and_what_is_bad_makes_it_fail(worn: DuckLake) -> None:
     assert run("health").code == 0
 
 
-def test_prometheus_can_scrape_it(worn: DuckLake) -> None:
+def test_health_prints_prometheus_metrics(worn: DuckLake) -> None:
     answer = run("health", "--format", "prometheus")
     assert answer.code == 0
     assert "# TYPE ducklake_grade gauge\n" in answer.out

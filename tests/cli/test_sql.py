@@ -1,4 +1,4 @@
-"""`ducklake-orch sql`: commands from an argument, a file or stdin, and what they answer."""
+"""`ducklake-orch sql` runs commands from an argument, a file or stdin, and prints their results."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def test_sql_shows_each_command_and_its_rows(lake: DuckLake) -> None:
     assert "NULL" in answer.out
 
 
-def test_sql_shows_data_as_it_is(lake: DuckLake) -> None:
+def test_sql_prints_data_without_markup(lake: DuckLake) -> None:
     answer = run("sql", "SELECT words, chr(27) || '[31m' AS escape FROM numbers LIMIT 1")
     assert "text [bold]" in answer.out
     assert "\x1b" not in answer.out
@@ -42,7 +42,7 @@ def test_sql_reads_earlier_snapshots(lake: DuckLake) -> None:
     assert run("sql", count, "--json", "--as-of", "2999-01-01T00:00:00Z").json["commands"][0]["rows"] == [{"n": 15}]
 
 
-def test_sql_that_fails_exits_with_1_and_says_why(lake: DuckLake) -> None:
+def test_failed_sql_exits_with_1_and_the_reason(lake: DuckLake) -> None:
     answer = run("sql", "SELECT 1; FROM nowhere; SELECT 2")
     assert answer.code == 1
     assert "skipped" in answer.out
@@ -50,13 +50,13 @@ def test_sql_that_fails_exits_with_1_and_says_why(lake: DuckLake) -> None:
     assert "LINE 1" not in answer.err
     as_json = run("sql", "SELECT 1; FROM nowhere; SELECT 2", "--json")
     assert as_json.code == 1
-    assert [one["status"] for one in as_json.json["commands"]] == ["ok", "error", "skipped"]
+    assert [command["status"] for command in as_json.json["commands"]] == ["ok", "error", "skipped"]
 
 
-def test_sql_can_go_on_after_a_failure(lake: DuckLake) -> None:
+def test_sql_can_continue_after_an_error(lake: DuckLake) -> None:
     answer = run("sql", "FROM nowhere; SELECT 2", "--on-error", "continue", "--json")
     assert answer.code == 1
-    assert [one["status"] for one in answer.json["commands"]] == ["error", "ok"]
+    assert [command["status"] for command in answer.json["commands"]] == ["error", "ok"]
 
 
 def test_sql_is_atomic_when_asked(lake: DuckLake) -> None:
@@ -70,7 +70,7 @@ def test_sql_refuses_writes_when_read_only(lake: DuckLake) -> None:
     assert "read-only" in answer.err
 
 
-def test_sql_obeys_its_time_limit(lake: DuckLake) -> None:
+def test_sql_respects_its_time_limit(lake: DuckLake) -> None:
     answer = run("sql", "SELECT count(*) FROM range(1_000_000_000_000) t(i) WHERE i % 7 = 3", "--timeout", "200ms")
     assert answer.code == 1
     assert "time limit of 0.2 s" in answer.err
@@ -82,7 +82,7 @@ def test_sql_keeps_the_retention_floors_unless_forced(lake: DuckLake) -> None:
     assert run("sql", expire, "--force").code == 0
 
 
-def test_a_primary_key_is_refused_with_the_way_out(lake: DuckLake) -> None:
+def test_sql_refuses_a_primary_key_with_a_remedy(lake: DuckLake) -> None:
     answer = run("sql", "CREATE TABLE t (id INTEGER PRIMARY KEY)")
     assert answer.code == 1
     assert len(answer.err.splitlines()) == 2

@@ -1,6 +1,6 @@
-"""Write the excerpts of the pages, blocks of `py`, out as modules, for mypy: what they call must exist.
+"""Writes the excerpts of the pages (`py` blocks) as modules, so that mypy checks that all called names exist.
 
-What readers bring along, a frame say, is of any type.
+Names that readers define, such as a frame, have the type `Any`.
 """
 
 import re
@@ -22,7 +22,7 @@ from ducklake_orch.spark import local_session
 spark: SparkSession
 """
 _LAKE = "lake: DuckLake\n"
-# What a page on a host takes as imported; a lake is a resource there.
+# Imports that pages about a host assume; on these pages a lake is a resource.
 _HOSTS = {
     "dagster.md": """
 import dagster as dg
@@ -38,12 +38,12 @@ from airflow.sdk import DAG, AssetWatcher, task
 from ducklake_orch.airflow import *
 """,
 }
-# What readers bring along.
+# Names that readers define.
 _THEIRS = {"airflow.md": ["df", "orders_of"], "migration.md": ["first", "last", "path"], "streaming.md": ["events"]}
 
 
 def write(folder: Path) -> None:
-    """Write a module for each page, anew."""
+    """Write a module for each page, replacing existing ones."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.glob("*.py"):
         old.unlink()
@@ -57,7 +57,7 @@ def write(folder: Path) -> None:
 
 
 def _function(line: int, code: str) -> str:
-    """Return a block as a function, whose name says where it stands."""
+    """Return a block as a function, named after its line."""
     return f"\n\ndef line_{line + 1}() -> None:\n" + textwrap.indent(code, "    ")
 
 

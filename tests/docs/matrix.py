@@ -1,4 +1,4 @@
-"""The matrix of what is proven where: from `matrix.toml` and the tests as they are collected, for its page."""
+"""The compatibility matrix of features and backends, generated from `matrix.toml` and the collected tests."""
 
 import re
 import subprocess
@@ -21,31 +21,31 @@ Place = tuple[str, str]
 
 
 def load() -> dict[str, Any]:
-    """Return what `matrix.toml` says."""
+    """Return the contents of `matrix.toml`."""
     return tomllib.loads(DATA.read_text("utf-8"))
 
 
 def named_tests(data: Mapping[str, Any]) -> dict[str, None]:
-    """Return the tests that are named, each once, in the order of the page."""
-    names = [one for feature in data["feature"] for engine in data["engines"] for one in feature.get(engine, [])]
+    """Return the named tests, each once, in the order of the page."""
+    names = [name for feature in data["feature"] for engine in data["engines"] for name in feature.get(engine, [])]
     return dict.fromkeys(name.partition(" @ ")[0] for name in names)
 
 
 def collect(tests: Iterable[str]) -> dict[str, set[Place]]:
-    """Return the tests that pytest finds in the files of these, and the catalogs and storages in their node ids."""
+    """Collect the files of the tests; return each test with the catalogs and storages in its node ids."""
     files = sorted({test.partition("::")[0] for test in tests})
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = subprocess.run([*command, *files], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    found: dict[str, set[Place]] = defaultdict(set)
-    for line in done.stdout.splitlines():
+    completed = subprocess.run([*command, *files], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    places: dict[str, set[Place]] = defaultdict(set)
+    for line in completed.stdout.splitlines():
         if "::" in line:
             name, _, parameters = line.partition("[")
-            found[name].update((catalog, storage.partition("-")[0]) for catalog, storage in _PLACE.findall(parameters))
-    return found
+            places[name].update((catalog, storage.partition("-")[0]) for catalog, storage in _PLACE.findall(parameters))
+    return places
 
 
 def matrix(data: Mapping[str, Any], places: Mapping[str, set[Place]]) -> str:
-    """Return the tables, one for each engine, and the list of tests that their cells name by number."""
+    """Return one table per engine, and the list of tests that the cells reference by number."""
     numbers = {test: number for number, test in enumerate(named_tests(data), 1)}
     parts = []
     for engine, title in data["engines"].items():
@@ -66,8 +66,8 @@ def _cells(
     proofs: dict[str, list[int]] = defaultdict(list)
     for given in tests:
         test, _, where = given.partition(" @ ")
-        found = {(one[0], one[1].partition("-")[0]) for one in _PLACE.findall(where)} or places[test]
-        for name in {name for place in found for name in place}:
+        backends = {(catalog, storage.partition("-")[0]) for catalog, storage in _PLACE.findall(where)} or places[test]
+        for name in {name for backend in backends for name in backend}:
             proofs[name].append(numbers[test])
     cells = []
     for name in (*CATALOGS, "motherduck", *STORAGES):
@@ -81,12 +81,12 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def written() -> str:
-    """Return the matrix that the page has."""
+    """Return the matrix in the page."""
     return PAGE.read_text("utf-8").partition(BEGIN)[2].partition(END)[0].strip()
 
 
 if __name__ == "__main__":
-    said = load()
+    data = load()
     before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
-    made = matrix(said, collect(named_tests(said)))
-    PAGE.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+    generated = matrix(data, collect(named_tests(data)))
+    PAGE.write_text(f"{before}{BEGIN}\n\n{generated}\n\n{END}{rest.partition(END)[2]}", "utf-8")

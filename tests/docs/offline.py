@@ -1,10 +1,10 @@
-"""`python -m tests.docs.offline site`: the built pages load nothing from the network when they are read."""
+"""`python -m tests.docs.offline site` checks that the built pages load nothing from the network."""
 
 import re
 import sys
 from pathlib import Path
 
-# What a browser fetches by itself; a link that somebody has to click is none of these.
+# Elements that a browser fetches by itself. Links that a reader clicks are not among them.
 _LOADS = re.compile(
     r"<(?:script|img|iframe|source|video|audio|embed|object)\b[^>]*\b(?:src|data|srcset)=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|<link\b(?=[^>]*\brel=[\"']?(?:stylesheet|icon|preload|preconnect|dns-prefetch|modulepreload))"
@@ -15,16 +15,16 @@ _STYLE_LOADS = re.compile(r"(?:url\(|@import\s+)[\"']?((?:https?:)?//[^\"')\s]+)
 
 
 def loads(site: Path) -> list[str]:
-    """Return what the pages and styles of a folder fetch from elsewhere."""
-    found = []
+    """Return the external resources that the pages and stylesheets of a folder fetch."""
+    resources = []
     for page in sorted(site.rglob("*.html")):
         text = page.read_text("utf-8")
-        found += [f"{page}: {one[1] or one[2]}" for one in _LOADS.finditer(text)]
+        resources += [f"{page}: {match[1] or match[2]}" for match in _LOADS.finditer(text)]
         inside = "".join(re.findall(r"<style.*?</style>", text, re.DOTALL))
-        found += [f"{page}: {one[1]}" for one in _STYLE_LOADS.finditer(inside)]
+        resources += [f"{page}: {match[1]}" for match in _STYLE_LOADS.finditer(inside)]
     for style in sorted(site.rglob("*.css")):
-        found += [f"{style}: {one[1]}" for one in _STYLE_LOADS.finditer(style.read_text("utf-8"))]
-    return found
+        resources += [f"{style}: {match[1]}" for match in _STYLE_LOADS.finditer(style.read_text("utf-8"))]
+    return resources
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pages of the docs, and the code in them."""
+"""The pages of the documentation and their code blocks."""
 
 import re
 import textwrap
@@ -12,17 +12,17 @@ _BLOCK = re.compile(r"^( *)```(python|py|toml|sh|sql|json)(?: [^\n]*)?\n(.*?)^ *
 
 
 def name_of(page: Path) -> str:
-    """Return what a page is called in tests: its path below `docs/`."""
+    """Return the name of a page in test ids: its path relative to `docs/`."""
     return page.name if page == README else page.relative_to(DOCS).as_posix()
 
 
 def blocks(page: Path, *languages: str) -> list[tuple[int, str]]:
-    """Return the blocks of a page with the lines that they begin at."""
+    """Return the code blocks of a page with their first lines."""
     text = page.read_text("utf-8")
-    found = [one for one in _BLOCK.finditer(text) if one[2] in languages]
-    return [(text.count("\n", 0, one.start(3)), textwrap.dedent(one[3])) for one in found]
+    matches = [match for match in _BLOCK.finditer(text) if match[2] in languages]
+    return [(text.count("\n", 0, match.start(3)), textwrap.dedent(match[3])) for match in matches]
 
 
 def is_dag(code: str) -> bool:
-    """Whether a block belongs into a file of DAGs: those run where Airflow does."""
+    """Return whether a block is a DAG file, which runs only where Airflow is installed."""
     return "from airflow" in code

@@ -1,6 +1,6 @@
-"""docs/settings.md: every field of the configuration, from the models themselves.
+"""Generates docs/settings.md, a list of every field of the configuration, from the models.
 
-Written by `python -m tests.docs.settings_page`; a test compares the page with the models.
+Run `python -m tests.docs.settings_page` to write it; a test compares the page with the models.
 """
 
 import re
@@ -29,11 +29,11 @@ PAGE = REPOSITORY / "docs" / "settings.md"
 _HEAD = f"""\
 # Every setting
 
-This page is generated from the configuration models. [Configuration](configuration.md) says how values are given
-and which source wins; [Catalogs](catalogs.md) and [Storages](storages.md) have blocks to copy.
+This page is generated from the configuration models. [Configuration](configuration.md) explains how to set values and
+which source takes precedence. [Catalogs](catalogs.md) and [Storages](storages.md) have blocks to copy.
 
-Durations read like `7 days`, `36h`, `90s` or `PT36H`, sizes like `512 MiB` or `2GB`.
-A field without a default is not set; the engine's own default then applies.
+Durations are written as `7 days`, `36h`, `90s` or `PT36H`, sizes as `512 MiB` or `2GB`.
+A setting without a default is not set; the engine's own default then applies.
 `{NAME}`, `{CONFIG}` and `{PROFILE}` name the lake, the TOML file and its profile.
 """
 _READ_AS = {
@@ -46,7 +46,7 @@ _READ_AS = {
     "_as_texts": "table",
 }
 _WORDS = {bool: "true or false", int: "whole number", float: "number", str: "text", SecretStr: "secret text"}
-# What stands in the place of a value in a URL that has everything a URL can have.
+# Placeholders for values in a URL with all its parts.
 _WHOLE = {
     "sqlite": "sqlite:///path",
     "duckdb": "duckdb:///path",
@@ -62,7 +62,7 @@ _WHOLE = {
 
 
 def page() -> str:
-    """Return the page as the models have it."""
+    """Return the page generated from the models."""
     return "\n".join([_HEAD, *_lake(), *_family(CATALOGS, "Catalogs"), *_family(STORAGES, "Storages"), *_options()])
 
 
@@ -145,21 +145,21 @@ def _type(model: type[Model], name: str) -> str:
         return "table or URL"
     if name in HOOKS:
         return "Python function"
-    for one in field.metadata:
-        if read := _READ_AS.get(getattr(getattr(one, "func", None), "__name__", "")):
+    for constraint in field.metadata:
+        if read := _READ_AS.get(getattr(getattr(constraint, "func", None), "__name__", "")):
             return read
     return _type_of(field.annotation)
 
 
 def _type_of(annotation: Any) -> str:
-    for one in getattr(annotation, "__metadata__", ()):
-        if read := _READ_AS.get(getattr(getattr(one, "func", None), "__name__", "")):
+    for constraint in getattr(annotation, "__metadata__", ()):
+        if read := _READ_AS.get(getattr(getattr(constraint, "func", None), "__name__", "")):
             return read
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return ", ".join(f"`{value}`" for value in inside)
     if origin in (Union, UnionType):
-        return " or ".join(_type_of(one) for one in inside if one is not type(None))
+        return " or ".join(_type_of(argument) for argument in inside if argument is not type(None))
     if origin is dict:
         return "table"
     if origin is list or (origin is tuple and inside[-1] is Ellipsis):
@@ -195,29 +195,29 @@ def _shown(value: Any, model: type[Model], name: str) -> str:
         return in_words(value) if value else "0 s"
     if isinstance(value, tuple):
         sizes = "_bytes" in name
-        return ", ".join(f"{one // 1024**3} GiB" if sizes else _shown(one, model, name) for one in value)
-    # What a size is read as: a number of bytes.
+        return ", ".join(f"{item // 1024**3} GiB" if sizes else _shown(item, model, name) for item in value)
+    # A size is stored as a number of bytes.
     if match := re.fullmatch(r"(\d+)B", str(value)):
         return f"{int(match[1]) // 1024**2} MiB"
     return str(value)
 
 
 def _url_keys(model: type[UrlModel], kind: str) -> dict[str, str]:
-    """Return where in a URL each field stands, as the model itself reads it."""
+    """Return the part of a URL that sets each field, as the model parses it."""
     whole = _WHOLE[kind]
-    found = dict.fromkeys(model.url_fields(whole), "itself")
+    places = dict.fromkeys(model.url_fields(whole), "itself")
     for name in model.model_fields:
         for key in (name, {"database": "dbname", "token": "motherduck_token"}.get(name, name)):
-            if name not in found and _reads(model, f"{whole}?{key}=1", name):
-                found[name] = f"`?{key}=`"
+            if name not in places and _reads(model, f"{whole}?{key}=1", name):
+                places[name] = f"`?{key}=`"
     if kind == "postgres":
-        found["parameters"] = "`?<parameter>=`"
-    return found
+        places["parameters"] = "`?<parameter>=`"
+    return places
 
 
 def _reads(model: type[UrlModel], url: str, name: str) -> bool:
     if url.startswith("path"):
-        return False  # the whole of a plain path is the path
+        return False  # a plain path sets only the path
     try:
         return name in model.url_fields(url)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Every error class is explained on the page of errors, at the place that its instances name."""
+"""Every error class has a section on the errors page, at the anchor that its instances link to."""
 
 import inspect
 import re
@@ -14,12 +14,12 @@ KINDS = {
     for name, item in inspect.getmembers(errors, inspect.isclass)
     if issubclass(item, errors.DuckLakeOrchError | UserWarning) and item.__module__ == errors.__name__
 }
-# What a page calls its headings: their text, in lower case.
+# The sections of the page by the names of their classes.
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL))
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_class_has_its_place_with_symptom_and_remedy(name: str) -> None:
+def test_every_error_class_has_a_section_with_symptom_and_remedy(name: str) -> None:
     kind, text = KINDS[name], SECTIONS.get(name, "")
     assert "- **Seen**: " in text
     assert "- **Do**: " in text
@@ -30,11 +30,11 @@ def test_every_class_has_its_place_with_symptom_and_remedy(name: str) -> None:
         assert (REPOSITORY / kind("x").docs.partition("#")[0]).samefile(PAGE)
 
 
-def test_no_class_is_explained_that_is_not_there() -> None:
+def test_every_section_describes_an_existing_class() -> None:
     assert set(SECTIONS) == set(KINDS)
 
 
-def test_a_kind_of_another_kind_says_so() -> None:
+def test_the_section_of_a_subclass_names_its_base() -> None:
     for name, kind in KINDS.items():
         base = kind.__base__
         assert base is not None

@@ -1,4 +1,4 @@
-"""The examples run as they stand in `docs/examples`, and print what their page says."""
+"""The examples in `docs/examples` run unchanged, and print the output shown on their page."""
 
 import os
 import re
@@ -19,7 +19,7 @@ needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pys
 
 
 def expected(name: str) -> str:
-    """What the page says that an example prints: the text block after its command."""
+    """Return the output of an example on the page: the text block after its command."""
     (text,) = re.findall(rf"python {name}[^\n]*\n```\n\n```text\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     return str(text)
 
@@ -27,35 +27,35 @@ def expected(name: str) -> str:
 def run(name: str, folder: Path, **environ: str) -> str:
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
     command = [sys.executable, str(EXAMPLES / name), str(folder)]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-2000:]
-    return done.stdout
+    completed = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280, check=False)
+    assert completed.returncode == 0, completed.stderr[-4000:] + completed.stdout[-2000:]
+    return completed.stdout
 
 
-def test_every_example_is_on_the_page_and_here() -> None:
+def test_every_example_is_on_the_page_and_tested() -> None:
     for path in EXAMPLES.glob("*.py"):
         assert expected(path.name)
         assert f'"{path.name}"' in Path(__file__).read_text("utf-8")
 
 
 @needs_spark
-def test_taxi_trips_are_loaded_cleaned_and_summed_up_and_a_second_run_changes_nothing(tmp_path: Path) -> None:
+def test_the_taxi_example_runs_twice_with_the_same_result(tmp_path: Path) -> None:
     assert run("taxi.py", tmp_path) == expected("taxi.py")
     assert run("taxi.py", tmp_path) == expected("taxi.py")
 
 
-def test_changes_of_postgres_come_into_the_lake_once(tmp_path: Path, postgres: PostgresServer) -> None:
+def test_the_cdc_example_applies_postgres_changes_once(tmp_path: Path, postgres: PostgresServer) -> None:
     database = f"shop_{os.getpid()}"
     postgres.create_database(database)
     assert run("cdc.py", tmp_path, DATABASE_URL=postgres.url(database)) == expected("cdc.py")
 
 
 @needs_spark
-def test_dbt_reads_what_spark_wrote_and_spark_what_dbt_made(tmp_path: Path) -> None:
+def test_the_dbt_example_reads_spark_tables_and_spark_reads_its_models(tmp_path: Path) -> None:
     dbt = os.environ.get("DBT") or shutil.which(
         "dbt", path=f"{REPOSITORY / '.venv-dbt' / 'bin'}{os.pathsep}{os.defpath}"
     )
     if dbt is None:
-        pytest.skip("dbt is not there: make dbt")
-    for _ in range(2):  # a table that is there is made anew
+        pytest.skip("dbt is not installed; run `make dbt`")
+    for _ in range(2):  # the second run replaces existing tables
         assert run("dbt_models.py", tmp_path, DBT=dbt) == expected("dbt_models.py")

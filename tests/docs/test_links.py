@@ -1,4 +1,4 @@
-"""Every link of README and docs that stays in the repository leads somewhere, with its anchor."""
+"""Every link of README and docs to a file in the repository has an existing target and anchor."""
 
 import re
 from pathlib import Path
@@ -13,14 +13,14 @@ _MORE = [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "CHANGELOG.md"]
 
 
 def links(page: Path) -> list[str]:
-    """Return where a page leads to, web addresses left out."""
+    """Return the link targets of a page without web addresses."""
     text = re.sub(r"`[^`\n]*`", "", _FENCE.sub("", page.read_text("utf-8")))
-    found = [one[1] or one[2] for one in _LINK.finditer(text)]
-    return [link for link in found if not re.match(r"[a-z]+:", link)]
+    targets = [match[1] or match[2] for match in _LINK.finditer(text)]
+    return [link for link in targets if not re.match(r"[a-z]+:", link)]
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the anchors of a page's headings, as mkdocs and GitHub make them."""
+    """Return the anchors that mkdocs and GitHub generate for the headings of a page."""
     text = _FENCE.sub("", page.read_text("utf-8"))
     titles = re.findall(r"^#{1,6} +(.+?) *$", text, re.MULTILINE)
     plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in titles]
@@ -29,7 +29,7 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", [*PAGES, *_MORE], ids=lambda page: page.name if page in _MORE else name_of(page))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_existing_targets(page: Path) -> None:
     lost = []
     for link in links(page):
         path, _, anchor = link.partition("#")
@@ -44,5 +44,5 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_in_the_navigation() -> None:
     entries = set(re.findall(r": ([\w/-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text("utf-8"), re.MULTILINE))
-    # The build makes pages of what stands beside the docs.
+    # The build generates pages from files outside `docs/`.
     assert entries == {name_of(page) for page in PAGES if page != README} | {page.name.lower() for page in _MORE}

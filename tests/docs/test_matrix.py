@@ -1,4 +1,4 @@
-"""What the page of compatibility calls proven is proven by tests that there are, where they run."""
+"""The compatibility matrix names existing tests, and the backends on which they run."""
 
 import pytest
 
@@ -11,19 +11,21 @@ def places() -> dict[str, set[Place]]:
     return matrix.collect(matrix.named_tests(matrix.load()))
 
 
-def test_every_test_that_is_named_is_there(places: dict[str, set[Place]]) -> None:
+def test_every_named_test_exists(places: dict[str, set[Place]]) -> None:
     assert [test for test in matrix.named_tests(matrix.load()) if test not in places] == []
 
 
-def test_who_says_where_runs_nowhere_else(places: dict[str, set[Place]]) -> None:
+def test_backends_are_given_only_for_tests_without_them_in_their_node_ids(places: dict[str, set[Place]]) -> None:
     data = matrix.load()
     for feature in data["feature"]:
-        for test in (one for engine in data["engines"] for one in feature.get(engine, [])):
+        for test in (test for engine in data["engines"] for test in feature.get(engine, [])):
             name, at, _ = test.partition(" @ ")
-            assert bool(at) != bool(places[name]), f"{name}: say `@ catalog-storage` where its node ids do not"
+            assert bool(at) != bool(places[name]), (
+                f"{name}: add `@ catalog-storage` only if its node ids name no backend"
+            )
 
 
-def test_the_page_has_the_matrix_as_it_is(places: dict[str, set[Place]]) -> None:
+def test_the_page_has_the_current_matrix(places: dict[str, set[Place]]) -> None:
     assert matrix.written() == matrix.matrix(matrix.load(), places), "run: python -m tests.docs.matrix"
 
 

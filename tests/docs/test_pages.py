@@ -1,8 +1,7 @@
-"""What README and docs show runs as it stands there: blocks of `python`, in order, page by page, in an empty folder.
+"""The `python` blocks of README and docs run unchanged, in order, page by page, in an empty folder.
 
-A block of `py` is an excerpt that needs a server or a frame of the reader's own: it has to be Python, and
-what it calls has to exist (`tests.docs.excerpts`, for mypy). What a page takes as given, a lake with some tables say,
-stands in `GIVEN`.
+A `py` block is an excerpt that needs a server or a frame of the reader. It must be valid Python, and mypy checks that
+the names in it exist (`tests.docs.excerpts`). `GIVEN` creates what a page assumes, such as a lake with tables.
 """
 
 import re
@@ -43,19 +42,19 @@ spark = local_session()
     "streaming.md": _ORDERS + "seen = 0\n",
     "report.md": 'from ducklake_orch import DuckLake\nDuckLake.local("./demo-lake/lake").execute("SELECT 1")\n',
 }
-# What a page needs besides the package itself.
+# Modules that a page needs besides ducklake-orch.
 NEEDS = dict.fromkeys(["README.md", "spark.md", "changes.md", "start/spark.md"], "pyspark")
 NEEDS |= {"start/dagster.md": "dagster"}
 
 
 def pages(*languages: str) -> pytest.MarkDecorator:
-    """Run a test for each page that has such blocks."""
-    some = [page for page in PAGES if blocks(page, *languages)]
-    return pytest.mark.parametrize("page", some, ids=name_of)
+    """Parametrize a test over the pages with blocks in these languages."""
+    pages_with_blocks = [page for page in PAGES if blocks(page, *languages)]
+    return pytest.mark.parametrize("page", pages_with_blocks, ids=name_of)
 
 
 @pages("python")
-def test_a_page_runs_as_it_stands_there(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = NEEDS.get(name_of(page))
     if needed is not None and find_spec(needed) is None:
         pytest.skip(f"{name_of(page)} needs {needed}")
@@ -65,18 +64,18 @@ def test_a_page_runs_as_it_stands_there(page: Path, tmp_path: Path, monkeypatch:
     for line, code in blocks(page, "python"):
         if is_dag(code):
             continue  # `tests/airflow_host` runs them
-        # Lines of a traceback are those of the page.
+        # Line numbers in a traceback are those of the page.
         exec(compile("\n" * line + code, str(page), "exec"), namespace)
 
 
 @pages("py")
-def test_an_excerpt_is_python(page: Path) -> None:
+def test_an_excerpt_is_valid_python(page: Path) -> None:
     for line, code in blocks(page, "py"):
         compile("\n" * line + code, str(page), "exec")
 
 
 @pages("toml")
-def test_a_file_of_a_page_configures_lakes(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configuration_file_on_a_page_is_valid(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for _, text in blocks(page, "toml"):
         for name in re.findall(r"\$\{(\w+)\}", text):
             monkeypatch.setenv(name, "x")

@@ -1,4 +1,4 @@
-"""Connections: in the lake, in UTC, with settings that took, and gone without a trace afterwards."""
+"""A connection uses the lake, runs in UTC with the configured settings, and leaves nothing open."""
 
 import os
 import subprocess
@@ -42,7 +42,7 @@ def test_the_lake_is_current_on_the_connection_and_on_its_cursors(embedded: Duck
     assert embedded.exists("through_a_cursor")
 
 
-def test_it_passes_as_a_duckdb_connection(embedded: DuckLake) -> None:
+def test_the_connection_passes_as_a_duckdb_connection(embedded: DuckLake) -> None:
     with embedded.connect() as con:
         assert isinstance(con, duckdb.DuckDBPyConnection)
         assert con.sql("SELECT 1 AS a").fetchall() == [(1,)]
@@ -62,24 +62,24 @@ data = duckdb.sql("SET TimeZone = 'UTC'; SELECT TIMESTAMPTZ '2023-12-31 23:30:00
 for mode in ("append", "overwrite_partitions"):
     lake.write(data, "t", mode=mode, partition_by=["year(ts)"])
 lake.write(data, "t", mode="replace_where", where="ts >= '2023-12-31' AND ts < '2024-01-01'")
-print([one.values for one in lake.table("t").partitions()], lake.table("t").count())
+print([partition.values for partition in lake.table("t").partitions()], lake.table("t").count())
 with lake.connect() as con:
-    for one in (con, con.cursor()):
-        print(one.execute("SELECT current_setting('TimeZone'), year(ts) FROM t").fetchall())
+    for connection in (con, con.cursor()):
+        print(connection.execute("SELECT current_setting('TimeZone'), year(ts) FROM t").fetchall())
 """
 
 
 @pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
-def test_it_runs_in_utc_whatever_the_machine_says(tmp_path: Path, zone: str) -> None:
-    # In a process of its own, which has no engine yet that could have been made elsewhere.
-    done = subprocess.run(
+def test_the_connection_runs_in_utc_in_every_system_time_zone(tmp_path: Path, zone: str) -> None:
+    # In a new process, because an engine reads the time zone when it starts.
+    process = subprocess.run(
         [sys.executable, "-c", NEW_YEAR, str(tmp_path)],
         env=os.environ | {"TZ": zone},
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["[{'year(ts)': '2023'}] 1", "[('UTC', 2023)]", "[('UTC', 2023)]"]
+    assert process.stdout.splitlines() == ["[{'year(ts)': '2023'}] 1", "[('UTC', 2023)]", "[('UTC', 2023)]"]
 
 
 def test_settings_limits_and_extensions_are_applied_before_attach(tmp_path: Path) -> None:
@@ -101,25 +101,25 @@ def test_settings_limits_and_extensions_are_applied_before_attach(tmp_path: Path
 
 
 def test_hooks_get_the_connection_before_and_after_attach(tmp_path: Path) -> None:
-    seen: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     def note(name: str) -> Any:
         def hook(con: duckdb.DuckDBPyConnection) -> None:
             row = con.execute("SELECT current_database()").fetchone()
             assert row is not None
-            seen.append((name, row[0]))
+            calls.append((name, row[0]))
 
         return hook
 
     lake = DuckLake.local(tmp_path / "lake", on_connect=note("connect"), on_attach=note("attach"))
     with lake.connect():
         pass
-    assert seen == [("connect", "memory"), ("attach", "lake")]
+    assert calls == [("connect", "memory"), ("attach", "lake")]
 
 
 @catalogs()
 @pytest.mark.parametrize("hook", ["on_connect", "on_attach"])
-def test_a_hook_that_raises_closes_everything(make_lake: MakeLake, hook: str) -> None:
+def test_a_failing_hook_closes_the_connection(make_lake: MakeLake, hook: str) -> None:
     make_lake().execute("CREATE TABLE t (i INTEGER)").raise_for_error()
     opened: list[Any] = []
 
@@ -136,7 +136,7 @@ def test_a_hook_that_raises_closes_everything(make_lake: MakeLake, hook: str) ->
 
 
 @catalogs()
-def test_an_exception_in_the_block_passes_through_and_leaves_no_connection(make_lake: MakeLake) -> None:
+def test_an_exception_in_the_block_propagates_and_closes_the_connection(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
 
@@ -148,18 +148,18 @@ def test_an_exception_in_the_block_passes_through_and_leaves_no_connection(make_
 
     with pytest.raises(ZeroDivisionError):
         insert_and_fail()
-    # Nothing of the open transaction is left, neither rows nor locks.
+    # The open transaction leaves no rows and no locks.
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 0}]
     lake.execute("INSERT INTO t VALUES (2)").raise_for_error()
 
 
-def test_a_closed_connection_does_not_disturb_the_end_of_the_block(embedded: DuckLake) -> None:
+def test_closing_the_connection_inside_its_block_is_harmless(embedded: DuckLake) -> None:
     with embedded.connect() as con:
         con.close()
     assert embedded.execute("SELECT 1 AS one").rows == [{"one": 1}]
 
 
-def test_what_one_user_changes_the_next_does_not_see(embedded: DuckLake) -> None:
+def test_session_state_does_not_leak_to_the_next_connection(embedded: DuckLake) -> None:
     with embedded.connect() as con:
         con.execute("SET threads = 1")
         con.execute("CREATE TABLE memory.main.leftover AS SELECT range AS i FROM range(100000)")
@@ -182,7 +182,7 @@ def test_what_one_user_changes_the_next_does_not_see(embedded: DuckLake) -> None
 class TestPool:
     """Connections to server catalogs stay open between uses."""
 
-    def test_further_uses_take_the_same_server_connections(self, make_lake: MakeLake) -> None:
+    def test_later_uses_reuse_the_server_connections(self, make_lake: MakeLake) -> None:
         lake = make_lake()
         lake.execute("SELECT 1").raise_for_error()
         backends = []
@@ -192,11 +192,9 @@ class TestPool:
                 ask = {"postgres": "select pg_backend_pid()", "mysql": "select connection_id()"}[kind]
                 query = f"SELECT * FROM {kind}_query('{lake.config.metadata_alias}', ?)"
                 backends.append(con.execute(query, [ask]).fetchone())
-        assert len(set(backends)) <= 2  # DuckDB uses them in turn
+        assert len(set(backends)) <= 2  # DuckDB alternates between two
 
-    def test_an_idle_connection_that_the_server_dropped_is_replaced(
-        self, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_dropped_idle_connection_is_replaced(self, make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> None:
         lake = make_lake()
         lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
         drop_all_connections(lake)
@@ -204,7 +202,7 @@ class TestPool:
         result = lake.execute("SELECT count(*) AS n FROM t")
         assert result.raise_for_error().rows == [{"n": 0}]
 
-    def test_an_idle_connection_holds_no_transaction(self, make_lake: MakeLake) -> None:
+    def test_an_idle_connection_has_no_open_transaction(self, make_lake: MakeLake) -> None:
         lake = make_lake()
         lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
         assert len(lake.snapshots()) == 2
@@ -214,7 +212,7 @@ class TestPool:
             con.execute("FROM t").fetchmany(1)
         assert open_transactions(lake) == 0
 
-    def test_no_more_than_its_size_are_open_at_once(self, make_lake: MakeLake) -> None:
+    def test_the_pool_opens_no_more_connections_than_its_size(self, make_lake: MakeLake) -> None:
         lake = make_lake(pool=PoolPolicy(size=1, wait="0.2s"))
         lake.execute("SELECT 1")
         with lake.connect(), pytest.raises(errors.PoolExhaustedError, match="All 1 connections"), lake.connect():
@@ -240,7 +238,7 @@ class TestPool:
 
 
 def open_transactions(lake: DuckLake) -> int:
-    """Count those of this lake that do nothing just now."""
+    """Count the idle transactions in the catalog of a lake."""
     kind, alias = lake.config.catalog.type, lake.config.metadata_alias
     sql = {
         "postgres": "select count(*) from pg_stat_activity"
@@ -248,7 +246,7 @@ def open_transactions(lake: DuckLake) -> int:
         "mysql": "select count(*) from information_schema.innodb_trx t join information_schema.processlist p"
         " on p.id = t.trx_mysql_thread_id where p.db = database() and p.command = 'Sleep'",
     }
-    time.sleep(0.3)  # the list of MariaDB is behind by a tenth of a second
+    time.sleep(0.3)  # the process list of MariaDB lags by a tenth of a second
     with lake.connect_metadata(read_only=False) as con:
         return int(con.execute(f"SELECT * FROM {kind}_query('{alias}', ?)", [sql[kind]]).fetchall()[0][0])
 
@@ -267,21 +265,21 @@ def drop_all_connections(lake: DuckLake) -> None:
                 con.execute(f"CALL mysql_execute('{lake.config.metadata_alias}', 'kill {number}')")
 
 
-def test_idle_connections_are_closed_after_a_while(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_idle_connections_are_closed_after_the_idle_timeout(postgres: PostgresServer, tmp_path: Path) -> None:
     postgres.create_database("idle")
     url, pool = postgres.url("idle"), PoolPolicy(idle="0s")
     lake = DuckLake.from_url("idle", catalog=url, storage=str(tmp_path), pool=pool, create_if_missing=True)
     lake.execute("SELECT 1").raise_for_error()
     assert other_connections(postgres, "idle") > 0
     time.sleep(0.05)
-    DuckLake.local(tmp_path / "other").execute("SELECT 1").raise_for_error()  # any use sweeps
+    DuckLake.local(tmp_path / "other").execute("SELECT 1").raise_for_error()  # any use closes idle connections
     deadline = time.monotonic() + 5
     while other_connections(postgres, "idle") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert other_connections(postgres, "idle") == 0
 
 
-def test_a_connection_refuses_to_be_used_after_a_fork(embedded: DuckLake) -> None:
+def test_a_connection_is_refused_after_a_fork(embedded: DuckLake) -> None:
     with embedded.connect() as con:
         read, write = os.pipe()
         child = os.fork()
@@ -289,7 +287,7 @@ def test_a_connection_refuses_to_be_used_after_a_fork(embedded: DuckLake) -> Non
             try:
                 con.execute("SELECT 1")
             except errors.ForkedConnectionError:
-                # And a new one can be opened in the child.
+                # The child can open a new connection.
                 answer = embedded.execute("SELECT 41 + 1 AS n").rows[0]["n"]
                 os.write(write, str(answer).encode())
             os._exit(0)
@@ -300,7 +298,7 @@ def test_a_connection_refuses_to_be_used_after_a_fork(embedded: DuckLake) -> Non
         assert con.execute("SELECT 1").fetchone() == (1,)
 
 
-def test_a_closed_pool_starts_again(embedded: DuckLake) -> None:
+def test_a_closed_pool_opens_new_connections(embedded: DuckLake) -> None:
     embedded.execute("SELECT 1").raise_for_error()
     instances.pool.close()
     assert embedded.execute("SELECT 2 AS n").rows == [{"n": 2}]

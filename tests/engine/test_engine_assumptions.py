@@ -1,6 +1,6 @@
-"""What the package takes for granted about DuckDB and its DuckLake extension; no code of ours runs here.
+"""Assumptions about DuckDB and its DuckLake extension. These tests do not run ducklake-orch.
 
-A new engine version that changes one of these fails here first, and says which workaround can go or must change.
+A failure after an upgrade of the engine shows which workaround can be removed or must change.
 """
 
 import sqlite3
@@ -56,19 +56,19 @@ def sqlite_lake(sqlite_engine: duckdb.DuckDBPyConnection, tmp_path: Path) -> Ite
         yield sqlite_engine
 
 
-def one(con: duckdb.DuckDBPyConnection, sql: str) -> Any:
+def scalar(con: duckdb.DuckDBPyConnection, sql: str) -> Any:
     row = con.execute(sql).fetchone()
     assert row is not None
     return row[0]
 
 
 def latest(con: duckdb.DuckDBPyConnection) -> int:
-    return int(one(con, "SELECT id FROM ducklake_current_snapshot('lake')"))
+    return int(scalar(con, "SELECT id FROM ducklake_current_snapshot('lake')"))
 
 
 class TestConnections:
     @pytest.mark.parametrize("changed", [False, True])
-    def test_scans_of_a_transaction_see_what_others_commit_until_it_has_changed_something(
+    def test_a_sqlite_transaction_sees_concurrent_commits_until_its_first_write(
         self, sqlite_lake: duckdb.DuckDBPyConnection, tmp_path: Path, changed: bool
     ) -> None:
         con = sqlite_lake.cursor()
@@ -76,20 +76,20 @@ class TestConnections:
         if changed:
             con.execute(f"DELETE FROM {META}.ducklake_metadata WHERE false")
         count = f"SELECT count(*) FROM {META}.ducklake_snapshot"
-        before = one(con, count)
-        with closing(sqlite3.connect(tmp_path / "lake.sqlite")) as other:  # which the change of nothing does not lock
-            other.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id = 0")
-            other.commit()
-        assert one(con, count) == (before if changed else before - 1)
+        before = scalar(con, count)
+        with closing(sqlite3.connect(tmp_path / "lake.sqlite")) as connection:  # a DELETE of no rows takes no lock
+            connection.execute("DELETE FROM ducklake_snapshot WHERE snapshot_id = 0")
+            connection.commit()
+        assert scalar(con, count) == (before if changed else before - 1)
         con.execute("ROLLBACK")
 
-    def test_a_cursor_forgets_use(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
+    def test_a_cursor_does_not_inherit_use(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
         sqlite_lake.execute("USE lake")
-        assert one(sqlite_lake, "SELECT current_database()") == "lake"
+        assert scalar(sqlite_lake, "SELECT current_database()") == "lake"
         with closing(sqlite_lake.cursor()) as cursor:
-            assert one(cursor, "SELECT current_database()") == "memory"
+            assert scalar(cursor, "SELECT current_database()") == "memory"
 
-    def test_a_missing_sqlite_catalog_is_made_empty_even_where_creating_is_forbidden(
+    def test_attach_creates_an_empty_sqlite_file_even_if_creation_is_disabled(
         self, sqlite_engine: duckdb.DuckDBPyConnection, tmp_path: Path
     ) -> None:
         file = tmp_path / "typo.sqlite"
@@ -97,7 +97,7 @@ class TestConnections:
             sqlite_engine.execute(f"ATTACH 'ducklake:sqlite:{file}' AS lake (CREATE_IF_NOT_EXISTS false)")
         assert file.exists()
 
-    def test_a_sqlite_file_given_as_a_duckdb_one_is_guessed_unless_its_type_is_said(self, tmp_path: Path) -> None:
+    def test_attach_guesses_the_type_of_a_catalog_file_unless_meta_type_is_set(self, tmp_path: Path) -> None:
         file = tmp_path / "a.sqlite"
         with closing(sqlite3.connect(file)) as database:
             database.execute("CREATE TABLE t (i INTEGER)")
@@ -110,7 +110,7 @@ class TestConnections:
             with pytest.raises(duckdb.Error, match="not a valid DuckDB database file"):
                 con.execute(f"ATTACH 'ducklake:{file}' AS lake (META_TYPE 'duckdb')")
 
-    def test_the_plain_busy_timeout_does_not_reach_sqlite_but_the_meta_option_does(
+    def test_only_meta_busy_timeout_reaches_sqlite(
         self, sqlite_engine: duckdb.DuckDBPyConnection, tmp_path: Path
     ) -> None:
         con = sqlite_engine
@@ -120,7 +120,7 @@ class TestConnections:
             options = f"DATA_PATH '{tmp_path}/{option}/', {option} 12345"
             with attached(con, place, options):
                 con.execute("BEGIN")  # the pragma belongs to the connection of a transaction
-                value = one(con, f"SELECT * FROM sqlite_query('{META}', 'PRAGMA busy_timeout')")
+                value = scalar(con, f"SELECT * FROM sqlite_query('{META}', 'PRAGMA busy_timeout')")
                 con.execute("COMMIT")
                 return value
 
@@ -137,8 +137,8 @@ class TestConnections:
 
 
 class TestCommits:
-    def test_a_native_commit_blocks_itself_while_the_lake_is_the_current_database(self, tmp_path: Path) -> None:
-        # In SQLite's own journal mode, where a reader keeps a writer from committing.
+    def test_a_metadata_commit_blocks_itself_while_the_lake_is_the_current_database(self, tmp_path: Path) -> None:
+        # In SQLite's default journal mode, in which a reader blocks the commit of a writer.
         statement = f"UPDATE {META}.ducklake_metadata SET value = value WHERE key = 'version'"
         options = f"DATA_PATH '{tmp_path}/files/', META_BUSY_TIMEOUT 50"
         with closing(engine("sqlite_scanner")) as con:
@@ -149,14 +149,14 @@ class TestCommits:
             with pytest.raises(duckdb.Error, match="database is locked"):
                 con.execute("COMMIT")
 
-    def test_a_commit_message_alone_makes_no_snapshot(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
+    def test_a_commit_message_alone_creates_no_snapshot(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
         before = latest(sqlite_lake)
         sqlite_lake.execute("BEGIN")
         sqlite_lake.execute("CALL lake.set_commit_message(NULL, NULL, extra_info => 'mine')")
         sqlite_lake.execute("COMMIT")
         assert latest(sqlite_lake) == before
 
-    def test_the_extra_of_a_commit_message_without_author_and_text_is_kept(
+    def test_the_extra_info_of_a_commit_without_author_and_message_is_stored(
         self, sqlite_lake: duckdb.DuckDBPyConnection
     ) -> None:
         sqlite_lake.execute("BEGIN")
@@ -167,21 +167,23 @@ class TestCommits:
         rows = sqlite_lake.execute(f"{sql} WHERE snapshot_id = {latest(sqlite_lake)}").fetchall()
         assert rows == [(None, None, '{"write_id": "it\'s"}')]
 
-    def test_a_transaction_that_deletes_nothing_makes_no_snapshot(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
+    def test_a_transaction_that_deletes_no_row_creates_no_snapshot(
+        self, sqlite_lake: duckdb.DuckDBPyConnection
+    ) -> None:
         before = latest(sqlite_lake)
         sqlite_lake.execute("BEGIN")
         sqlite_lake.execute("DELETE FROM lake.t WHERE i > 1000")
         sqlite_lake.execute("COMMIT")
         assert latest(sqlite_lake) == before
 
-    def test_the_current_snapshot_of_a_transaction_stays_while_others_commit(
+    def test_the_current_snapshot_of_a_transaction_ignores_concurrent_commits(
         self, sqlite_lake: duckdb.DuckDBPyConnection
     ) -> None:
-        with closing(sqlite_lake.cursor()) as other:
+        with closing(sqlite_lake.cursor()) as other_cursor:
             sqlite_lake.execute("BEGIN")
             before = latest(sqlite_lake)
-            other.execute("INSERT INTO lake.t VALUES (1)")
-            assert latest(other) == before + 1
+            other_cursor.execute("INSERT INTO lake.t VALUES (1)")
+            assert latest(other_cursor) == before + 1
             assert latest(sqlite_lake) == before
             sqlite_lake.execute("COMMIT")
             assert latest(sqlite_lake) == before + 1
@@ -201,9 +203,9 @@ class TestServers:
         place = f"postgres:dbname=assumed_socket host={postgres.socket_folder} user=postgres"
         with closing(engine("postgres_scanner")) as con, attached(con, place, f"DATA_PATH '{tmp_path}/'"):
             con.execute("CREATE TABLE lake.t (i INTEGER)")
-            assert one(con, "SELECT count(*) FROM lake.t") == 0
+            assert scalar(con, "SELECT count(*) FROM lake.t") == 0
 
-    def test_an_advisory_lock_of_the_writing_transaction_leaves_it_with_stale_data(
+    def test_a_transaction_that_waits_for_an_advisory_lock_reads_stale_data(
         self, postgres: PostgresServer, tmp_path: Path
     ) -> None:
         postgres.create_database("assumed_stale")
@@ -214,7 +216,7 @@ class TestServers:
             holder.execute("CREATE TABLE counted (i INTEGER)")
             con.execute(f"ATTACH 'ducklake:postgres:{dsn}' AS lake (DATA_PATH '{tmp_path}/')")
             con.execute(f"ATTACH '{dsn}' AS queue (TYPE postgres)")
-            seen = {}
+            counts = {}
             for place in (META, "queue"):
                 holder.execute("SELECT pg_advisory_lock(4711)")
                 with closing(con.cursor()) as waiter, closing(con.cursor()) as worker:
@@ -226,10 +228,10 @@ class TestServers:
                     holder.execute("INSERT INTO counted VALUES (1)")
                     holder.execute("SELECT pg_advisory_unlock(4711)")
                     waiting.join()
-                    seen[place] = one(waiter if place == META else worker, count)
-        assert seen == {META: 0, "queue": 2}
+                    counts[place] = scalar(waiter if place == META else worker, count)
+        assert counts == {META: 0, "queue": 2}
 
-    def test_mysql_takes_one_insert_and_then_neither_insert_update_nor_expiry(
+    def test_the_engine_supports_one_insert_on_mysql_and_no_update_or_expiry(
         self, mariadb: MariaDBServer, tmp_path: Path
     ) -> None:
         mariadb.create_database("assumed")
@@ -242,4 +244,4 @@ class TestServers:
                     con.execute(sql)
             with pytest.raises(duckdb.Error, match=r"Unsupported operator type \w+ in DELETE statement"):
                 con.execute("CALL ducklake_expire_snapshots('lake', versions => [1])")
-            assert one(con, "SELECT count(*) FROM lake.t") == 20
+            assert scalar(con, "SELECT count(*) FROM lake.t") == 20

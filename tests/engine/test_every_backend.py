@@ -1,4 +1,4 @@
-"""What must work the same on every catalog and every storage."""
+"""Behaviour that is the same on every catalog and every storage."""
 
 import datetime as dt
 from pathlib import Path
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.every_catalog
 
 
 @backends()
-def test_a_lake_is_made_written_and_read(lake: DuckLake) -> None:
+def test_a_lake_is_created_written_and_read(lake: DuckLake) -> None:
     result = lake.execute(
         [
             "CREATE TABLE t (i INTEGER, name VARCHAR)",
@@ -34,12 +34,12 @@ def test_files_land_under_the_configured_data_path(lake: DuckLake) -> None:
     assert lake.config.data_path is not None
     with lake.connect() as con:
         (path,) = con.execute("SELECT DISTINCT filename FROM t").fetchall()[0]
-    # The engine spells Google's scheme as it was configured; both name the same bucket.
+    # The engine keeps the configured spelling of Google's scheme; both spellings name the same bucket.
     assert str(path).startswith(lake.config.data_path)
 
 
 @backends()
-def test_clean_up_of_orphans_would_delete_nothing(lake: DuckLake) -> None:
+def test_orphan_cleanup_finds_no_file_of_the_lake(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
     sql = "SELECT * FROM ducklake_delete_orphaned_files('lake', cleanup_all => true, dry_run => true)"
     result = lake.execute(sql)
@@ -47,7 +47,7 @@ def test_clean_up_of_orphans_would_delete_nothing(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_an_earlier_snapshot_is_read_through_pins(lake: DuckLake) -> None:
+def test_a_pinned_connection_reads_an_earlier_snapshot(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(20)").raise_for_error()
     lake.execute("DELETE FROM t WHERE i < 5").raise_for_error()
     with lake.connect(snapshot=1) as con:
@@ -59,7 +59,7 @@ def test_an_earlier_snapshot_is_read_through_pins(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_pinned_or_read_only_connection_writes_nothing(lake: DuckLake) -> None:
+def test_a_pinned_or_read_only_connection_refuses_writes(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
     for result in (
         lake.execute("INSERT INTO t VALUES (1)", read_only=True),
@@ -92,7 +92,7 @@ def test_tables_are_created_with_their_layout_listed_described_and_dropped(lake:
         "items STRUCT(sku VARCHAR, n INTEGER)[]" if backend.catalog.sql_comments else "items VARCHAR",
     ]
     assert [c.partition for c in columns] == ["bucket(16)", "day", "identity", None]
-    assert len(lake.snapshots()) == 3  # the lake, and one for each table with everything that belongs to it
+    assert len(lake.snapshots()) == 3  # one for the lake, and one for each table with its layout and comments
     lake.create_table("orders", {"y": "int"}, if_not_exists=True)
     assert [c.name for c in lake.table("orders").schema()] == ["x"]
     with pytest.raises(errors.ObjectExistsError):
@@ -107,39 +107,39 @@ def test_tables_are_created_with_their_layout_listed_described_and_dropped(lake:
         lake.table("order").schema()
 
 
-def test_options_of_a_table_are_set_though_a_crash_came_between(tmp_path: Path) -> None:
+def test_a_retried_create_table_sets_options_after_a_crash(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
-    lake.create_table("t", {"i": "int"})  # and there the first attempt died
+    lake.create_table("t", {"i": "int"})  # the first attempt was killed after this
     lake.create_table("t", {"i": "int"}, options={"target_file_size": "10MB"}, if_not_exists=True)
     assert "target_file_size = 10000000 of table main.t" in map(str, lake.options())
 
 
 @pytest.mark.parametrize("given", ["int primary key", "int unique", "int references u(i)"])
-def test_a_key_in_a_column_type_is_refused_with_the_way_out(tmp_path: Path, given: str) -> None:
+def test_a_primary_key_in_a_column_type_is_refused_with_a_remedy(tmp_path: Path, given: str) -> None:
     with pytest.raises(errors.UnsupportedStatementError, match="merge"):
         DuckLake.local(tmp_path / "lake").create_table("t", {"i": given})
 
 
 @pytest.mark.parametrize("given", ["int default 5", "int, b int", "int); DROP TABLE t; --", "nope"])
-def test_what_is_no_type_is_refused(tmp_path: Path, given: str) -> None:
+def test_an_invalid_column_type_is_refused(tmp_path: Path, given: str) -> None:
     with pytest.raises(errors.ConfigError, match="Column `i`"):
         DuckLake.local(tmp_path / "lake").create_table("t", {"i": given})
 
 
 @pytest.mark.parametrize("key", ["day(i)", "hour(d)", "month(s)"])
-def test_a_partition_key_that_no_row_could_be_written_under_is_refused(tmp_path: Path, key: str) -> None:
+def test_an_unwritable_partition_key_is_refused(tmp_path: Path, key: str) -> None:
     with pytest.raises(errors.ConfigError, match="is of type"):
         DuckLake.local(tmp_path / "lake").create_table(
             "t", {"i": "bigint", "d": "date", "s": "varchar"}, partition_by=[key]
         )
 
 
-def test_the_catalog_file_itself_can_be_named(tmp_path: Path) -> None:
+def test_a_local_lake_is_opened_by_its_catalog_file(tmp_path: Path) -> None:
     DuckLake.local(tmp_path / "lake").create_table("t", {"i": "int"})
     assert DuckLake.local(tmp_path / "lake.sqlite").exists("t")
 
 
-def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tilde_expands_to_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     lake = DuckLake.from_url("x", catalog="sqlite:///~/x.sqlite", storage="~/files")
     assert (str(lake.config.catalog.path), lake.config.data_path) == (  # type: ignore[union-attr]
@@ -148,7 +148,7 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
-def test_a_lake_can_be_pickled_and_still_knows_its_file(tmp_path: Path) -> None:
+def test_a_pickled_lake_keeps_the_path_of_its_file(tmp_path: Path) -> None:
     import pickle
 
     lines = [f'[lakes.{name}]\ncatalog = "sqlite:///{name}.sqlite"\nstorage = "./{name}"' for name in "ab"]
@@ -158,7 +158,7 @@ def test_a_lake_can_be_pickled_and_still_knows_its_file(tmp_path: Path) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_a_table_has_the_history_of_its_own_changes(lake: DuckLake) -> None:
+def test_the_history_of_a_table_has_only_its_own_changes(lake: DuckLake) -> None:
     lake.create_table("a", {"i": "int"})
     lake.create_table("b", {"i": "int"})
     lake.execute("INSERT INTO a VALUES (1)").raise_for_error()
@@ -181,7 +181,7 @@ def test_the_metadata_database_can_be_inspected(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_second_process_configuration_opens_the_same_lake(make_lake: MakeLake, backend: Backend) -> None:
+def test_an_equal_configuration_opens_the_same_lake(make_lake: MakeLake, backend: Backend) -> None:
     make_lake().execute("CREATE TABLE t AS SELECT 42 AS i").raise_for_error()
     again = make_lake(create_if_missing=False)
     assert again.execute("SELECT i FROM t").rows == [{"i": 42}]
@@ -189,7 +189,7 @@ def test_a_second_process_configuration_opens_the_same_lake(make_lake: MakeLake,
 
 
 @catalogs(pooled=False)
-def test_no_file_catalog_is_held_open_between_uses(lake: DuckLake) -> None:
+def test_a_file_catalog_is_closed_between_uses(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
     with lake.connect() as con:
         con.execute("SELECT * FROM t")
@@ -199,8 +199,8 @@ def test_no_file_catalog_is_held_open_between_uses(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-@pytest.mark.filterwarnings("ignore")  # ibis's own use of DuckDB and pandas
-def test_ibis_works_on_our_connection(lake: DuckLake) -> None:
+@pytest.mark.filterwarnings("ignore")  # warnings from ibis about DuckDB and pandas
+def test_ibis_works_on_a_lake_connection(lake: DuckLake) -> None:
     import ibis
 
     lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(20)").raise_for_error()

@@ -1,4 +1,4 @@
-"""A statement takes effect once, whatever breaks: a lost answer, a killed server connection, a killed process."""
+"""A statement takes effect once despite a lost answer, a killed server connection or a killed process."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tests.support.fault_points import run_until_killed
 from tests.support.lakes import MakeLake
 
 
-def make(url: str, folder: Path) -> DuckLake:
+def open_lake(url: str, folder: Path) -> DuckLake:
     return DuckLake.from_url("lake", catalog=url, storage=str(folder), create_if_missing=True)
 
 
@@ -28,8 +28,8 @@ def through(proxy: FaultProxy, url: str, port: int) -> str:
 
 
 @dataclass
-class Behind:
-    """A Postgres lake with a table `t (i)`, reached directly and through a proxy."""
+class ProxiedLake:
+    """A Postgres lake with a table `t (i)`, opened directly and through a proxy."""
 
     direct: DuckLake
     proxied: DuckLake
@@ -41,87 +41,87 @@ class Behind:
 
 
 @pytest.fixture
-def behind(postgres: PostgresServer, tmp_path: Path) -> Iterator[Behind]:
+def proxied_lake(postgres: PostgresServer, tmp_path: Path) -> Iterator[ProxiedLake]:
     database = f"behind_{uuid4().hex[:8]}"
     postgres.create_database(database)
-    direct = make(postgres.url(database), tmp_path)
+    direct = open_lake(postgres.url(database), tmp_path)
     direct.create_table("t", {"i": "int"})
     with FaultProxy("127.0.0.1", postgres.port) as proxy:
         url = through(proxy, postgres.url(database), postgres.port)
         proxied = DuckLake.from_url("lake", catalog=url, storage=str(tmp_path))
         proxied.execute("SELECT 1").raise_for_error()
-        yield Behind(direct, proxied, proxy)
+        yield ProxiedLake(direct, proxied, proxy)
 
 
-def test_a_commit_that_arrives_late_is_not_done_twice(behind: Behind) -> None:
-    behind.proxy.deliver_late(b"COMMIT", 0.7)
-    behind.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
-    assert behind.rows == [1]
+def test_a_commit_that_arrives_late_is_not_repeated(proxied_lake: ProxiedLake) -> None:
+    proxied_lake.proxy.deliver_late(b"COMMIT", 0.7)
+    proxied_lake.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert proxied_lake.rows == [1]
 
 
-def test_a_commit_that_never_arrives_is_done_again(behind: Behind) -> None:
-    behind.proxy.deliver_late(b"COMMIT", None)
-    behind.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
-    assert behind.rows == [1]
+def test_a_commit_that_never_arrives_is_retried(proxied_lake: ProxiedLake) -> None:
+    proxied_lake.proxy.deliver_late(b"COMMIT", None)
+    proxied_lake.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert proxied_lake.rows == [1]
 
 
 @pytest.mark.parametrize("late", [None, 0.7])
-def test_a_failure_in_words_nobody_knows_is_looked_up_all_the_same(
-    behind: Behind, late: float | None, monkeypatch: pytest.MonkeyPatch
+def test_an_unclassified_commit_failure_is_looked_up(
+    proxied_lake: ProxiedLake, late: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ducklake_orch.engine.error_classes._COMPILED", [])  # a server that speaks another language
+    monkeypatch.setattr("ducklake_orch.engine.error_classes._COMPILED", [])  # as with messages in another language
     if late is None:
-        behind.proxy.lose_answer_to(b"COMMIT")
+        proxied_lake.proxy.lose_answer_to(b"COMMIT")
     else:
-        behind.proxy.deliver_late(b"COMMIT", late)
-    behind.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
-    assert behind.rows == [1]
+        proxied_lake.proxy.deliver_late(b"COMMIT", late)
+    proxied_lake.proxied.execute("INSERT INTO t VALUES (1)").raise_for_error()
+    assert proxied_lake.rows == [1]
 
 
-def test_even_the_last_attempt_looks_whether_its_commit_took(behind: Behind) -> None:
-    once = DuckLake(behind.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=1)}))
-    behind.proxy.lose_answer_to(b"COMMIT")
+def test_the_last_attempt_looks_up_whether_its_commit_took_effect(proxied_lake: ProxiedLake) -> None:
+    once = DuckLake(proxied_lake.proxied.config.model_copy(update={"retry": RetryPolicy(max_attempts=1)}))
+    proxied_lake.proxy.lose_answer_to(b"COMMIT")
     once.execute("INSERT INTO t VALUES (1)").raise_for_error()
-    assert behind.rows == [1]
+    assert proxied_lake.rows == [1]
 
 
-def test_a_lost_commit_of_the_users_own_transaction_is_found(behind: Behind) -> None:
-    behind.proxy.lose_answer_to(b"COMMIT")
+def test_a_lost_answer_to_the_commit_of_a_user_transaction_is_looked_up(proxied_lake: ProxiedLake) -> None:
+    proxied_lake.proxy.lose_answer_to(b"COMMIT")
     script = "BEGIN; INSERT INTO t VALUES (1); INSERT INTO t VALUES (2); COMMIT"
-    behind.proxied.execute(script, commit=CommitInfo("me")).raise_for_error()
-    assert behind.rows == [1, 2]
-    assert behind.direct.snapshots(1)[0].author == "me"
+    proxied_lake.proxied.execute(script, commit=CommitInfo("me")).raise_for_error()
+    assert proxied_lake.rows == [1, 2]
+    assert proxied_lake.direct.snapshots(1)[0].author == "me"
 
 
-def test_a_commit_of_the_users_own_that_never_arrived_is_an_unknown_outcome(behind: Behind) -> None:
-    behind.proxy.deliver_late(b"COMMIT", None)
-    result = behind.proxied.execute("BEGIN; INSERT INTO t VALUES (1); COMMIT")
+def test_a_user_commit_that_never_arrives_is_an_unknown_outcome(proxied_lake: ProxiedLake) -> None:
+    proxied_lake.proxy.deliver_late(b"COMMIT", None)
+    result = proxied_lake.proxied.execute("BEGIN; INSERT INTO t VALUES (1); COMMIT")
     assert isinstance(result.commands[2].error, errors.UnknownOutcomeError)
     assert [c.status for c in result.commands] == ["skipped", "skipped", "error"]
-    assert behind.rows == []
+    assert proxied_lake.rows == []
 
 
-def test_a_retry_on_a_new_connection_does_not_forget_what_was_set_before(behind: Behind) -> None:
-    behind.proxy.deliver_late(b"COMMIT", None)
-    result = behind.proxied.execute(["SET VARIABLE x = 42", "INSERT INTO t SELECT getvariable('x')"])
-    assert result.status == "error"  # rather than a NULL
-    assert behind.rows == []
+def test_a_retry_on_a_new_connection_fails_if_session_variables_are_lost(proxied_lake: ProxiedLake) -> None:
+    proxied_lake.proxy.deliver_late(b"COMMIT", None)
+    result = proxied_lake.proxied.execute(["SET VARIABLE x = 42", "INSERT INTO t SELECT getvariable('x')"])
+    assert result.status == "error"  # instead of inserting NULL
+    assert proxied_lake.rows == []
 
 
-def test_a_server_that_goes_after_the_commands_hides_no_result(behind: Behind) -> None:
-    behind.proxy.lose_answer_to(b"SELECT (SELECT count(*)", stay_down=True)
-    result = behind.proxied.execute("INSERT INTO t VALUES (1)")
+def test_a_server_lost_after_the_last_command_hides_no_result(proxied_lake: ProxiedLake) -> None:
+    proxied_lake.proxy.lose_answer_to(b"SELECT (SELECT count(*)", stay_down=True)
+    result = proxied_lake.proxied.execute("INSERT INTO t VALUES (1)")
     assert result.raise_for_error().commands[0].affected_rows == 1
     assert result.lake["latest_snapshot"] is None
-    assert behind.rows == [1]
+    assert proxied_lake.rows == [1]
 
 
 @pytest.mark.parametrize("kind", ["postgres", "mysql"])
-def test_a_turn_that_is_lost_before_commit_is_taken_again(kind: str, request: pytest.FixtureRequest) -> None:
+def test_a_lock_lost_before_the_commit_is_acquired_again(kind: str, request: pytest.FixtureRequest) -> None:
     server = request.getfixturevalue({"postgres": "postgres", "mysql": "mariadb"}[kind])
     database = f"turn_{uuid4().hex[:8]}"
     server.create_database(database)
-    lake = make(server.url(database), request.getfixturevalue("tmp_path"))
+    lake = open_lake(server.url(database), request.getfixturevalue("tmp_path"))
     lake.create_table("t", {"i": "int"})
     attempts = []
 
@@ -129,7 +129,7 @@ def test_a_turn_that_is_lost_before_commit_is_taken_again(kind: str, request: py
         attempts.append(1)
         session.con.execute("INSERT INTO t VALUES (1)")
         if len(attempts) == 1:
-            drop_the_turn(session, kind)
+            end_lock_connection(session, kind)
 
     with open_session(lake.config) as session:
         commit(session, Write("a test"), work)
@@ -137,33 +137,33 @@ def test_a_turn_that_is_lost_before_commit_is_taken_again(kind: str, request: py
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
 
 
-class NoRoom(LakeTransaction):
-    """Its COMMIT fails, with words that do not say whether it took."""
+class FailingCommit(LakeTransaction):
+    """A transaction whose COMMIT fails with a message that does not say whether it took effect."""
 
     def commit(self) -> None:
         raise duckdb.IOException("something went wrong with the disk")
 
 
 @catalogs(server=None)
-def test_in_a_file_nothing_can_come_after_a_commit_that_failed(make_lake: MakeLake) -> None:
+def test_a_failed_commit_in_a_file_catalog_is_never_an_unknown_outcome(make_lake: MakeLake) -> None:
     lake, write = make_lake("lake"), Write("a test")
     lake.create_table("t", {"i": "int"})
     attempts = []
 
-    def work(transaction: NoRoom) -> None:
+    def work(transaction: FailingCommit) -> None:
         attempts.append(1)
         if len(attempts) == 2:
             raise errors.StalePlanError("somebody else was first")
         transaction.session.con.execute("INSERT INTO t VALUES (1)")
 
     with open_session(lake.config) as session, pytest.raises(errors.StalePlanError):
-        commit_through(NoRoom, session, write, work)
-    assert not write.committing  # what was written for it may go
+        commit_through(FailingCommit, session, write, work)
+    assert not write.committing  # files of the failed write may be deleted
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 0}]
 
 
-def drop_the_turn(session: Session, kind: str) -> None:
-    """End the server connection that holds the queue, as a server that is restarted would."""
+def end_lock_connection(session: Session, kind: str) -> None:
+    """End the server connection that holds the lock, as a restart of the server would."""
     root, alias = session.instance.root, session.config.metadata_alias
     if kind == "postgres":
         holder = "select count(pg_terminate_backend(pid)) from pg_locks where locktype = 'advisory' and granted"
@@ -175,9 +175,11 @@ def drop_the_turn(session: Session, kind: str) -> None:
         root.execute(f"CALL mysql_execute('{alias}', 'kill {row[0]}')")
 
 
-def test_a_lost_answer_to_commit_is_looked_up_and_not_run_again(postgres: PostgresServer, tmp_path: Path) -> None:
+def test_a_lost_commit_answer_is_looked_up_and_the_statement_runs_once(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
     postgres.create_database("lost_answer")
-    direct = make(postgres.url("lost_answer"), tmp_path)
+    direct = open_lake(postgres.url("lost_answer"), tmp_path)
     direct.create_table("t", {"i": "int"})
     with FaultProxy("127.0.0.1", postgres.port) as proxy:
         url = through(proxy, postgres.url("lost_answer"), postgres.port)
@@ -192,9 +194,9 @@ def test_a_lost_answer_to_commit_is_looked_up_and_not_run_again(postgres: Postgr
     assert result.commands[0].snapshot_after == newest.snapshot_id
 
 
-def test_a_lost_answer_on_mysql_too(mariadb: MariaDBServer, tmp_path: Path) -> None:
+def test_a_lost_commit_answer_is_looked_up_on_mysql(mariadb: MariaDBServer, tmp_path: Path) -> None:
     mariadb.create_database("lost_answer")
-    direct = make(mariadb.url("lost_answer"), tmp_path)
+    direct = open_lake(mariadb.url("lost_answer"), tmp_path)
     direct.create_table("t", {"i": "int"})
     with FaultProxy("127.0.0.1", mariadb.port) as proxy:
         url = through(proxy, mariadb.url("lost_answer"), mariadb.port)
@@ -205,11 +207,11 @@ def test_a_lost_answer_on_mysql_too(mariadb: MariaDBServer, tmp_path: Path) -> N
     assert direct.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
 
 
-def test_a_server_that_stays_away_ends_in_one_error_and_nothing_is_doubled_later(
+def test_a_server_that_stays_down_after_the_commit_is_an_unknown_outcome(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     postgres.create_database("stays_away")
-    direct = make(postgres.url("stays_away"), tmp_path)
+    direct = open_lake(postgres.url("stays_away"), tmp_path)
     direct.create_table("t", {"i": "int"})
     with FaultProxy("127.0.0.1", postgres.port) as proxy:
         url = through(proxy, postgres.url("stays_away"), postgres.port)
@@ -220,7 +222,7 @@ def test_a_server_that_stays_away_ends_in_one_error_and_nothing_is_doubled_later
         result = lake.execute("INSERT INTO t VALUES (1)")
     error = result.commands[0].error
     assert isinstance(error, errors.UnknownOutcomeError)
-    assert not error.retryable  # an orchestrator must not run it again: it has happened
+    assert not error.retryable  # the commit took effect, so an orchestrator must not retry
     assert direct.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
 
 
@@ -228,7 +230,7 @@ def test_a_terminated_server_connection_is_replaced_and_the_statement_runs_once(
     postgres: PostgresServer, tmp_path: Path
 ) -> None:
     postgres.create_database("terminated")
-    lake = make(postgres.url("terminated"), tmp_path)
+    lake = open_lake(postgres.url("terminated"), tmp_path)
     lake.create_table("t", {"i": "int"})
     for i in range(5):
         postgres.terminate_backends("terminated")
@@ -238,7 +240,7 @@ def test_a_terminated_server_connection_is_replaced_and_the_statement_runs_once(
 
 @catalogs()
 @pytest.mark.parametrize(("fault", "rows"), [("commit.before", 0), ("commit.after", 1)])
-def test_a_process_killed_around_commit_leaves_all_or_nothing(make_lake: MakeLake, fault: str, rows: int) -> None:
+def test_a_process_killed_around_the_commit_writes_all_rows_or_none(make_lake: MakeLake, fault: str, rows: int) -> None:
     import pickle
 
     lake = make_lake()
@@ -252,7 +254,7 @@ def test_a_process_killed_around_commit_leaves_all_or_nothing(make_lake: MakeLak
     lake.execute("DROP TABLE t").raise_for_error()
 
 
-def test_a_process_killed_while_making_the_lake_leaves_one_that_works(tmp_path: Path) -> None:
+def test_a_lake_works_after_its_creation_was_killed(tmp_path: Path) -> None:
     code = f"from ducklake_orch import DuckLake; DuckLake.local({str(tmp_path / 'lake')!r}).execute('SELECT 1')"
     run_until_killed(code, "lake.created")
     lake = DuckLake.local(tmp_path / "lake")

@@ -1,4 +1,4 @@
-"""`execute`: scripts split as the engine splits them, one structured result for each command, nothing half done."""
+"""`execute` splits scripts like the engine, and returns one structured result per command."""
 
 import datetime as dt
 import json
@@ -96,13 +96,13 @@ def test_every_command_is_classified(lake: DuckLake, sql: str, kind: str) -> Non
     assert command.kind == kind
 
 
-def test_setting_an_option_takes_its_turn_too(lake: DuckLake) -> None:
+def test_set_option_is_classified_as_a_write(lake: DuckLake) -> None:
     with lake.connect() as con:
         (command,) = split(con.unwrap(), "CALL lake.set_option('auto_compact', true)")  # type: ignore[attr-defined]
     assert command.writes
 
 
-def test_the_result_has_the_shape_that_users_rely_on(lake: DuckLake) -> None:
+def test_the_result_dict_has_a_stable_shape(lake: DuckLake) -> None:
     result = lake.execute(["INSERT INTO t VALUES (1, 'a'), (2, 'b')", "SELECT * FROM t", "SELEC", "SELECT 1"])
     document = result.to_dict()
     assert json.loads(json.dumps(document)) == document
@@ -141,7 +141,7 @@ def test_the_result_has_the_shape_that_users_rely_on(lake: DuckLake) -> None:
         result.raise_for_error()
 
 
-def test_values_keep_their_types_in_python_and_their_meaning_in_json(lake: DuckLake) -> None:
+def test_values_keep_their_types_in_python_and_are_valid_json(lake: DuckLake) -> None:
     sql = """
         SELECT 1.10::DECIMAL(10,2) AS d, DATE '2024-01-31' AS day, 'inf'::DOUBLE AS inf, 'ab'::BLOB AS b,
                '2024-01-01 12:00:00+02'::TIMESTAMPTZ AS tz, [1, NULL] AS l, {'a': 1} AS s, 2::HUGEINT ** 100 AS h,
@@ -158,7 +158,7 @@ def test_values_keep_their_types_in_python_and_their_meaning_in_json(lake: DuckL
     json.dumps(shown, allow_nan=False)
 
 
-def test_rows_are_cut_at_max_rows_and_that_is_said(lake: DuckLake) -> None:
+def test_rows_are_truncated_at_max_rows_and_the_result_says_so(lake: DuckLake) -> None:
     (command,) = lake.execute("FROM range(100)", max_rows=10).commands
     assert (command.row_count, command.truncated, len(command.rows)) == (10, True, 10)
     (command,) = lake.execute("FROM range(10)", max_rows=10).commands
@@ -178,15 +178,15 @@ def test_the_first_error_stops_unless_told_to_continue(lake: DuckLake) -> None:
     assert [c.status for c in lake.execute(commands, on_error="continue").commands] == ["ok", "error", "ok"]
 
 
-def test_atomic_is_one_snapshot_or_nothing(lake: DuckLake) -> None:
+def test_an_atomic_script_is_one_snapshot_or_none(lake: DuckLake) -> None:
     before = lake.snapshots(1)[0].snapshot_id
     failing = ["DELETE FROM t", "INSERT INTO t VALUES (1, 'a')", "INSERT INTO nope VALUES (1)"]
     failed = lake.execute(failing, atomic=True)
     assert [c.status for c in failed.commands] == ["skipped", "skipped", "error"]
     assert lake.snapshots(1)[0].snapshot_id == before
     working = ["CREATE TABLE u (i INT)", "INSERT INTO u VALUES (1)", "INSERT INTO t VALUES (9, '')"]
-    done = lake.execute(working, atomic=True)
-    assert {c.snapshot_after for c in done.raise_for_error().commands} == {before + 1}
+    atomic_result = lake.execute(working, atomic=True)
+    assert {c.snapshot_after for c in atomic_result.raise_for_error().commands} == {before + 1}
     with pytest.raises(errors.ConfigError, match="opens the transaction itself"):
         lake.execute(["BEGIN", "COMMIT"], atomic=True)
 
@@ -200,11 +200,16 @@ def test_a_script_may_open_its_own_transactions(lake: DuckLake) -> None:
     left_open = lake.execute("BEGIN; DELETE FROM t")
     assert "left their transaction open" in str(left_open.commands[-1].error)
     failing = lake.execute("BEGIN; DELETE FROM t; SELECT * FROM nope; COMMIT")
-    assert [c.status for c in failing.commands] == ["skipped", "skipped", "error", "skipped"]  # nothing was kept
+    assert [c.status for c in failing.commands] == [
+        "skipped",
+        "skipped",
+        "error",
+        "skipped",
+    ]  # the transaction was rolled back
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 2}]
 
 
-def test_after_an_error_in_a_transaction_nothing_of_it_is_ok_and_what_follows_it_runs(lake: DuckLake) -> None:
+def test_an_error_rolls_back_its_transaction_and_later_commands_run(lake: DuckLake) -> None:
     script = """BEGIN; INSERT INTO t VALUES (1, ''); SELECT * FROM nope; INSERT INTO t VALUES (2, ''); COMMIT;
         INSERT INTO t VALUES (3, '')"""
     result = lake.execute(script, on_error="continue")
@@ -213,32 +218,32 @@ def test_after_an_error_in_a_transaction_nothing_of_it_is_ok_and_what_follows_it
     assert lake.execute("SELECT i FROM t").rows == [{"i": 3}]
 
 
-def test_floors_hold_inside_transactions_too(lake: DuckLake) -> None:
+def test_retention_floors_apply_inside_transactions(lake: DuckLake) -> None:
     result = lake.execute("BEGIN; CALL ducklake_expire_snapshots('lake', older_than => now()); COMMIT")
     assert isinstance(result.commands[1].error, errors.MaintenanceFloorError)
 
 
-def test_a_value_without_a_python_form_is_that_commands_error(lake: DuckLake) -> None:
+def test_a_value_that_python_cannot_represent_fails_only_its_command(lake: DuckLake) -> None:
     result = lake.execute(["SELECT INTERVAL 100000000 YEARS", "SELECT 1"])
     assert isinstance(result.commands[0].error, errors.StatementError)
 
 
-def test_a_time_limit_covers_the_wait_for_a_turn(lake: DuckLake) -> None:
+def test_the_time_limit_includes_the_wait_for_the_lock(lake: DuckLake) -> None:
     with open_session(lake.config) as session, session.queue("a long merge"):
-        done: list[Any] = []
-        thread = threading.Thread(target=lambda: done.append(lake.execute("DELETE FROM t", timeout=0.3)))
+        results: list[Any] = []
+        thread = threading.Thread(target=lambda: results.append(lake.execute("DELETE FROM t", timeout=0.3)))
         thread.start()
         thread.join(timeout=30)
-    assert isinstance(done[0].commands[0].error, errors.LakeLockedError)
-    assert done[0].duration_s < 10
+    assert isinstance(results[0].commands[0].error, errors.LakeLockedError)
+    assert results[0].duration_s < 10
 
 
-def test_a_statement_that_changes_nothing_makes_no_snapshot(lake: DuckLake) -> None:
+def test_a_statement_that_changes_no_row_creates_no_snapshot(lake: DuckLake) -> None:
     (command,) = lake.execute("DELETE FROM t WHERE i = 12345").raise_for_error().commands
     assert command.snapshot_after == command.snapshot_before == lake.snapshots(1)[0].snapshot_id
 
 
-def test_snapshots_say_who_and_why(lake: DuckLake) -> None:
+def test_a_snapshot_records_author_message_and_extra(lake: DuckLake) -> None:
     info = CommitInfo(author="etl", message="daily load", extra={"run": "abc"})
     lake.execute("INSERT INTO t VALUES (1, '')", commit=info).raise_for_error()
     newest = lake.snapshots(1)[0]
@@ -249,7 +254,7 @@ def test_snapshots_say_who_and_why(lake: DuckLake) -> None:
     assert (lake.snapshots(1)[0].author, lake.snapshots(1)[0].message) == ("me", "mine")
 
 
-def test_a_time_limit_interrupts_and_says_so(lake: DuckLake) -> None:
+def test_a_time_limit_interrupts_the_statement(lake: DuckLake) -> None:
     slow = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(100000) b"
     result = lake.execute(["SELECT 1", slow, "SELECT 2"], timeout=0.5, on_error="continue")
     assert [c.status for c in result.commands] == ["ok", "error", "skipped"]
@@ -261,12 +266,12 @@ def test_a_time_limit_interrupts_and_says_so(lake: DuckLake) -> None:
     "wrong",
     [{"as_of": "yesterday"}, {"snapshot": "1"}, {"timeout": "soon"}, {"max_rows": -1}, {"on_error": "panic"}],
 )
-def test_a_wrong_argument_is_an_error_of_ours(lake: DuckLake, wrong: dict[str, Any]) -> None:
+def test_an_invalid_argument_is_a_config_error(lake: DuckLake, wrong: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError, match=next(iter(wrong))):
         lake.execute("SELECT 1", **wrong)
 
 
-def test_times_and_durations_may_be_text_and_all_rows_may_be_wanted(lake: DuckLake) -> None:
+def test_times_and_durations_may_be_text_and_max_rows_may_be_none(lake: DuckLake) -> None:
     result = lake.execute("FROM range(1500)", as_of="2999-01-01T00:00:00Z", timeout="1m", max_rows=None)
     assert (result.commands[0].row_count, result.commands[0].truncated) == (1500, False)
 
@@ -276,7 +281,7 @@ def test_an_atomic_failure_names_its_command(lake: DuckLake) -> None:
     assert str(result.commands[1].error).startswith("Command 1 failed")
 
 
-def test_no_command_is_an_error(lake: DuckLake) -> None:
+def test_a_script_without_commands_is_an_error(lake: DuckLake) -> None:
     with pytest.raises(errors.ConfigError, match="no command"):
         lake.execute("  -- nothing here")
 
@@ -293,7 +298,7 @@ FLOORED = [
 
 
 @pytest.mark.parametrize("sql", FLOORED)
-def test_raw_maintenance_keeps_its_floors_unless_forced(lake: DuckLake, sql: str) -> None:
+def test_maintenance_in_sql_below_the_retention_floors_needs_force(lake: DuckLake, sql: str) -> None:
     refused = lake.execute(sql)
     assert isinstance(refused.commands[0].error, errors.MaintenanceFloorError)
     assert lake.execute(sql, force=True).status == "ok"
@@ -310,17 +315,17 @@ def test_raw_maintenance_keeps_its_floors_unless_forced(lake: DuckLake, sql: str
         "CHECKPOINT",
     ],
 )
-def test_raw_maintenance_above_its_floors_runs(lake: DuckLake, sql: str) -> None:
+def test_maintenance_in_sql_above_the_retention_floors_runs(lake: DuckLake, sql: str) -> None:
     lake.execute(sql).raise_for_error()
 
 
-def test_a_persisted_option_below_the_floor_is_seen_too(lake: DuckLake) -> None:
+def test_a_persisted_option_below_the_floor_is_refused(lake: DuckLake) -> None:
     lake.set_option("delete_older_than", "1 minute")
     refused = lake.execute("CHECKPOINT")
     assert isinstance(refused.commands[0].error, errors.MaintenanceFloorError)
 
 
-def test_another_lake_of_the_same_file_is_chosen_with_use(tmp_path: Path) -> None:
+def test_use_selects_another_lake_in_the_same_catalog_file(tmp_path: Path) -> None:
     file = tmp_path / "ducklake.toml"
     file.write_text(
         f"""
@@ -343,7 +348,7 @@ def test_another_lake_of_the_same_file_is_chosen_with_use(tmp_path: Path) -> Non
 
 
 @catalogs(sql_writes=False)
-def test_what_mysql_cannot_do_in_sql_is_said_with_the_verb_that_can(make_lake: MakeLake) -> None:
+def test_an_error_for_unsupported_sql_on_mysql_names_the_verb_that_works(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.execute("CREATE TABLE t (i INT)").raise_for_error()
     lake.execute("INSERT INTO t VALUES (1)").raise_for_error()
@@ -354,13 +359,13 @@ def test_what_mysql_cannot_do_in_sql_is_said_with_the_verb_that_can(make_lake: M
     assert lake.execute("SELECT i FROM t").rows == [{"i": 1}]
 
 
-def test_what_the_parser_replaces_by_several_statements_is_still_one_command(tmp_path: Path) -> None:
+def test_a_statement_that_the_parser_expands_stays_one_command(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute("CREATE TABLE t (i INT, v INT); INSERT INTO t VALUES (1, 2)").raise_for_error()
     result = lake.execute("SELECT 'é;'; PIVOT t ON i USING sum(v); FROM t").raise_for_error()
     assert [command.sql for command in result.commands] == ["SELECT 'é;'", "PIVOT t ON i USING sum(v)", "FROM t"]
     assert result.commands[1].rows == [{"1": 2}]
-    # The engine cannot do this, and says so: it must not look as if it had been done.
+    # The engine cannot run this statement, so its status must be an error.
     failed = lake.execute(["ALTER TABLE t ADD COLUMN b BOOLEAN DEFAULT (1 = 1)", "FROM t"])
     assert [command.status for command in failed.commands] == ["error", "skipped"]
     assert "non-literal default" in str(failed.commands[0].error)

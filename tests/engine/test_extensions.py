@@ -1,4 +1,4 @@
-"""Extensions come from the wheels beside duckdb; what is missing is named with the package that brings it."""
+"""Extensions are loaded from wheels; the error for a missing extension names the package that contains it."""
 
 import os
 import subprocess
@@ -44,7 +44,7 @@ def test_an_extension_that_duckdb_has_built_in_needs_no_wheel(con: duckdb.DuckDB
     assert load_extension(con, "parquet") == "installed"
 
 
-def test_an_extension_that_was_installed_before_is_taken_from_there(
+def test_an_installed_extension_is_loaded_without_its_wheel(
     con: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel = find_wheel("httpfs")
@@ -55,7 +55,7 @@ def test_an_extension_that_was_installed_before_is_taken_from_there(
     assert load_extension(con, "httpfs") == "installed"
 
 
-def test_signatures_are_checked(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
+def test_an_extension_without_a_valid_signature_is_refused(con: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:
     with DuckLake.local(tmp_path / "lake").connect() as connection:
         assert connection.execute("SELECT current_setting('allow_unsigned_extensions')").fetchone() == (False,)
         row = connection.execute("SELECT current_setting('allow_extensions_metadata_mismatch')").fetchone()
@@ -63,7 +63,7 @@ def test_signatures_are_checked(con: duckdb.DuckDBPyConnection, tmp_path: Path) 
     lake = DuckLake.local(tmp_path / "lake", settings={"allow_unsigned_extensions": True})
     with pytest.raises(errors.SettingError), lake.connect():
         raise AssertionError("the block must not run")
-    # A wheel that somebody changed is not run.
+    # A modified wheel is refused.
     genuine = find_wheel("httpfs")
     assert genuine is not None
     assert genuine.file is not None
@@ -91,20 +91,20 @@ def test_signatures_are_checked(con: duckdb.DuckDBPyConnection, tmp_path: Path) 
         ("httpfs", "ducklake-orch"),
     ],
 )
-def test_a_missing_extension_is_named_with_the_extra_that_brings_it(name: str, package: str, tmp_path: Path) -> None:
+def test_the_error_for_a_missing_extension_names_its_extra(name: str, package: str, tmp_path: Path) -> None:
     printed = in_a_new_process(tmp_path, WITHOUT_WHEELS, name)
     assert f"ExtensionMissingError: DuckDB extension `{name}` cannot be loaded" in printed
     assert f"pip install '{package}'" in printed
 
 
 @pytest.mark.parametrize("name", ["no_such_extension", "../evil", "a.b"])
-def test_an_unknown_extension_is_named_with_the_field_that_names_it(name: str, tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_extension_names_its_field(name: str, tmp_path: Path) -> None:
     printed = in_a_new_process(tmp_path, WITHOUT_WHEELS, name)
     assert f"ExtensionMissingError: DuckDB extension `{name}` is not installed and could not be fetched" in printed
     assert "`extensions`" in printed
 
 
-def test_a_lake_whose_extension_is_missing_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_missing_extension_leaves_no_files_behind(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake", extensions=["no_such_extension"])
     with pytest.raises(errors.ExtensionMissingError, match="`no_such_extension`") as caught:
         lake.execute("SELECT 1")
@@ -112,7 +112,7 @@ def test_a_lake_whose_extension_is_missing_leaves_nothing_behind(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_wheel_for_another_engine_is_named_with_the_one_that_fits(
+def test_the_error_for_a_wheel_of_another_engine_names_the_right_version(
     con: duckdb.DuckDBPyConnection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "duckdb_extension_other_thing"
@@ -127,7 +127,7 @@ def test_a_wheel_for_another_engine_is_named_with_the_one_that_fits(
     assert f"duckdb-extension-other-thing=={duckdb.__version__}" in text
 
 
-def test_a_statement_that_needs_an_extension_nobody_named_says_which(tmp_path: Path) -> None:
+def test_the_error_of_a_statement_names_the_extension_it_needs(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake", settings={"extension_directory": str(tmp_path / "none")})
     result = lake.execute("SELECT * FROM mysql_query('x', 'y')")
     error = result.commands[0].error
@@ -137,7 +137,7 @@ def test_a_statement_that_needs_an_extension_nobody_named_says_which(tmp_path: P
 
 
 def in_a_new_process(home: Path, prepare: str, name: str) -> str:
-    """Load an extension where neither HOME nor the network has it, after some preparation; return what is printed."""
+    """Load an extension in a process without it in HOME and without network; return the output."""
     code = f"""
 import sys, duckdb
 class WithoutWheels:

@@ -1,4 +1,4 @@
-"""Persisted options: where they are looked for, checked on connect, written only when asked."""
+"""Persisted options: precedence of levels, comparison on connect, and no writes without a request."""
 
 import warnings
 from pathlib import Path
@@ -19,8 +19,8 @@ def files_of(lake: DuckLake, table: str) -> int:
     return int(row[0])
 
 
-def test_a_tables_option_beats_its_schemas_the_lakes_attach_and_the_setting(tmp_path: Path) -> None:
-    """The inlining limit decides whether five rows become a file: each level in turn says no to the one below."""
+def test_a_table_option_overrides_schema_lake_attach_and_setting(tmp_path: Path) -> None:
+    """The inlining limit decides whether five rows become a file. Each level overrides the one below."""
 
     def five_rows_become_a_file(lake: DuckLake) -> bool:
         lake.create_table("t", {"i": "int"}, if_not_exists=True)
@@ -51,7 +51,7 @@ def test_a_tables_option_beats_its_schemas_the_lakes_attach_and_the_setting(tmp_
 
 
 @catalogs()
-def test_configured_options_are_checked_on_connect_and_written_only_when_asked(make_lake: MakeLake) -> None:
+def test_configured_options_are_compared_on_connect_and_never_written_by_it(make_lake: MakeLake) -> None:
     make_lake().create_table("t", {"i": "int"})
     lake = make_lake(options={"target_file_size": "10MB", "parquet_compression": "zstd"})
     with pytest.warns(OptionDriftWarning, match="target_file_size is None.*parquet_compression is None"):
@@ -65,7 +65,7 @@ def test_configured_options_are_checked_on_connect_and_written_only_when_asked(m
     assert lake.apply_options() == {}
 
 
-def test_an_unknown_option_is_refused_with_the_nearest(tmp_path: Path) -> None:
+def test_the_error_for_an_unknown_option_suggests_the_nearest(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     with pytest.raises(errors.ConfigError, match="Did you mean `target_file_size`"):
         lake.set_option("target_filesize", "1MB")

@@ -1,4 +1,4 @@
-"""The queue: writers of one catalog take turns, nobody loses, and a dead holder is no obstacle."""
+"""The write lock: writers of one catalog run one after the other, lose no rows, and survive a killed holder."""
 
 import os
 import signal
@@ -45,7 +45,7 @@ def processes(lake: DuckLake, folder: Path, code: str, workers: int, *args: Any)
 
 
 @catalogs(sql_writes=True)
-def test_parallel_processes_all_succeed_and_no_row_is_lost_or_doubled(lake: DuckLake, tmp_path: Path) -> None:
+def test_concurrent_processes_all_succeed_without_lost_or_duplicate_rows(lake: DuckLake, tmp_path: Path) -> None:
     workers, rows = 4, 8
     lake.create_table("t", {"worker": "int", "i": "int"})
     for process in processes(lake, tmp_path, INSERTER, workers, rows):
@@ -53,11 +53,11 @@ def test_parallel_processes_all_succeed_and_no_row_is_lost_or_doubled(lake: Duck
         assert process.returncode == 0, errors_seen
     written = lake.execute("SELECT worker, i FROM t ORDER BY ALL").rows
     assert written == [{"worker": w, "i": i} for w in range(workers) for i in range(rows)]
-    assert len(lake.table("t").history()) == workers * rows + 1  # one snapshot for each insert
+    assert len(lake.table("t").history()) == workers * rows + 1  # one snapshot per insert
 
 
 @catalogs(sql_writes=True)
-def test_parallel_threads_all_succeed(lake: DuckLake) -> None:
+def test_concurrent_threads_all_succeed(lake: DuckLake) -> None:
     lake.create_table("t", {"worker": "int", "i": "int"})
     failures: list[BaseException] = []
 
@@ -78,7 +78,7 @@ def test_parallel_threads_all_succeed(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_first_writers_that_meet_make_one_lake(make_lake: MakeLake, tmp_path: Path) -> None:
+def test_concurrent_first_writers_create_one_lake(make_lake: MakeLake, tmp_path: Path) -> None:
     code = """
 import pickle, sys
 from ducklake_orch import DuckLake
@@ -93,25 +93,25 @@ lake.execute(f"CREATE TABLE t{sys.argv[2]} (i INTEGER)").raise_for_error()
 
 
 @pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], ids=str, indirect=True)
-def test_a_lake_that_somebody_is_just_making_is_waited_for(make_lake: MakeLake) -> None:
-    """Each table that is created there commits what came before it: others see the lake without its schema."""
-    found: list[Any] = []
+def test_a_reader_waits_while_another_process_creates_the_lake(make_lake: MakeLake) -> None:
+    """On MySQL each CREATE TABLE commits, so a lake is visible before its schema has a row."""
+    listed: list[Any] = []
     lake = make_lake()
     lake.execute("SELECT 1").raise_for_error()  # this creates the lake
-    opening = threading.Thread(target=lambda: found.append(lake.tables()))
+    opening = threading.Thread(target=lambda: listed.append(lake.tables()))
     with lake.connect_metadata(read_only=False) as con:
-        pool.close()  # who has been in the lake knows its schema
+        pool.close()  # a pooled connection has the schema in its cache
         con.execute("UPDATE ducklake_schema SET begin_snapshot = 1000")
         opening.start()
         opening.join(timeout=0.5)
-        assert found == []
+        assert listed == []
         con.execute("UPDATE ducklake_schema SET begin_snapshot = 0")
     opening.join(timeout=60)
-    assert found == [[]]
+    assert listed == [[]]
 
 
 @catalogs(shared=True)
-def test_waiting_too_long_names_the_holder_and_since_when(make_lake: MakeLake, backend: Backend) -> None:
+def test_a_lock_timeout_names_the_holder_and_the_start_time(make_lake: MakeLake, backend: Backend) -> None:
     holder = make_lake()
     holder.create_table("t", {"i": "int"})
     waiting = make_lake(lock_timeout="0.3s")
@@ -124,13 +124,15 @@ def test_waiting_too_long_names_the_holder_and_since_when(make_lake: MakeLake, b
     assert isinstance(error, errors.LakeLockedError)
     assert error.retryable
     assert "since" in str(error) or backend.catalog.name == "mysql"
-    who = {"sqlite": f"process {os.getpid()}", "postgres": "a long merge", "mysql": "connection"}[backend.catalog.name]
-    assert who in str(error)
+    holder_text = {"sqlite": f"process {os.getpid()}", "postgres": "a long merge", "mysql": "connection"}[
+        backend.catalog.name
+    ]
+    assert holder_text in str(error)
     waiting.execute("DROP TABLE t").raise_for_error()
 
 
 @catalogs(pooled=False)
-def test_waiting_for_oneself_is_refused_at_once(lake: DuckLake) -> None:
+def test_a_thread_that_waits_for_its_own_lock_is_refused_at_once(lake: DuckLake) -> None:
     lake.create_table("t", {"i": "int"})
     with open_session(lake.config) as session, session.queue("outer"):
         inner = FileQueue(lake.config.catalog.path).hold("inner", 600)  # type: ignore[union-attr]
@@ -139,7 +141,7 @@ def test_waiting_for_oneself_is_refused_at_once(lake: DuckLake) -> None:
 
 
 @catalogs()
-def test_a_holder_that_dies_frees_its_place(lake: DuckLake, tmp_path: Path) -> None:
+def test_a_killed_holder_releases_the_lock(lake: DuckLake, tmp_path: Path) -> None:
     lake.create_table("t", {"i": "int"})
     code = """
 import os, pickle, signal, sys
@@ -154,7 +156,7 @@ with open_session(config) as session, session.queue("dying"):
     lake.execute("DROP TABLE t").raise_for_error()
 
 
-def test_readers_of_a_duckdb_catalog_share_it(tmp_path: Path) -> None:
+def test_concurrent_readers_share_a_duckdb_catalog(tmp_path: Path) -> None:
     url, data = f"duckdb:///{tmp_path}/c.ducklake", str(tmp_path / "data")
     lake = DuckLake.from_url("lake", catalog=url, storage=data, create_if_missing=True)
     lake.execute("CREATE TABLE t AS SELECT 1 AS i").raise_for_error()
@@ -173,7 +175,7 @@ with lake.connect(read_only=True) as con:
         assert process.returncode == 0, errors_seen
 
 
-def test_a_thread_that_reads_a_duckdb_catalog_cannot_wait_for_itself_to_write(tmp_path: Path) -> None:
+def test_sql_writes_inside_a_read_of_a_duckdb_catalog_are_refused(tmp_path: Path) -> None:
     url, data = f"duckdb:///{tmp_path}/c.ducklake", str(tmp_path / "data")
     lake = DuckLake.from_url("lake", catalog=url, storage=data, create_if_missing=True)
     lake.create_table("t", {"i": "int"})
@@ -181,14 +183,14 @@ def test_a_thread_that_reads_a_duckdb_catalog_cannot_wait_for_itself_to_write(tm
         lake.execute("INSERT INTO t VALUES (1)")
 
 
-def test_a_link_to_a_catalog_is_the_same_queue(tmp_path: Path) -> None:
+def test_a_symbolic_link_to_a_catalog_shares_its_lock(tmp_path: Path) -> None:
     (tmp_path / "c.sqlite").touch()
     (tmp_path / "link.sqlite").symlink_to(tmp_path / "c.sqlite")
     with FileQueue(tmp_path / "c.sqlite").hold("one", 1):
         assert FileQueue(tmp_path / "link.sqlite").holder() is not None
 
 
-def test_a_forked_child_keeps_no_lock_of_its_dead_parent(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_keep_the_lock_of_its_killed_parent(tmp_path: Path) -> None:
     (tmp_path / "c.sqlite").touch()
     code = """
 import os, signal, sys, time
@@ -224,7 +226,7 @@ def test_a_script_may_write_before_in_and_after_its_own_transaction(make_lake: M
     assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 3}]
 
 
-def test_a_long_hold_is_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_hold_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with FileQueue(tmp_path / "c.sqlite").hold("a slow copy", 1):
         time.sleep(1.1)
     assert "a slow copy kept other writers waiting" in caplog.text
@@ -232,7 +234,7 @@ def test_a_long_hold_is_mentioned(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.soak
 @catalogs(sql_writes=True)
-def test_minutes_of_inserts_from_many_processes(lake: DuckLake, tmp_path: Path) -> None:
+def test_inserts_of_many_processes_for_minutes(lake: DuckLake, tmp_path: Path) -> None:
     lake.create_table("t", {"worker": "int", "i": "int"})
     started = time.monotonic()
     for process in processes(lake, tmp_path, INSERTER, 8, 200):
@@ -244,7 +246,7 @@ def test_minutes_of_inserts_from_many_processes(lake: DuckLake, tmp_path: Path) 
     ]
 
 
-def test_a_reader_who_writes_at_once_is_told_that_it_waits_for_itself(tmp_path: Path) -> None:
+def test_a_write_inside_a_read_of_a_duckdb_catalog_is_refused_at_once(tmp_path: Path) -> None:
     fields: dict[str, Any] = {"storage": str(tmp_path / "files"), "lock_timeout": "20s", "create_if_missing": True}
     lake = DuckLake.from_url("lake", catalog=f"duckdb:///{tmp_path}/c.duckdb", **fields)
     lake.create_table("t", {"i": "INTEGER"})

@@ -1,4 +1,4 @@
-"""No secret is ever seen: not in outputs, logs, errors, previews, results or dumps. Only pickles carry them."""
+"""Secrets never appear in outputs, logs, errors, previews, results or dumps. Only pickles contain them."""
 
 import base64
 import json
@@ -41,7 +41,7 @@ BROKEN: list[Any] = [
 
 
 class Evidence:
-    """Everything that a person could get to see."""
+    """All text that a user could see."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -50,22 +50,22 @@ class Evidence:
         self.texts += [form for value in values for form in (str(value), repr(value))]
 
     def add_error(self, error: BaseException) -> None:
-        """Add an error, whatever is chained to it, its traceback, and how it looks in another process."""
+        """Add an error with its chain, its traceback, and its form after pickling."""
         seen: set[int] = set()
         chain: list[BaseException | None] = [error]
         self.texts += traceback.format_exception(error)
         while chain:
-            one = chain.pop()
-            if one is None or id(one) in seen:
+            current = chain.pop()
+            if current is None or id(current) in seen:
                 continue
-            seen.add(id(one))
-            self.add(one, one.args, vars(one), getattr(one, "__notes__", []))
-            if isinstance(one, errors.DuckLakeOrchError):
-                self.add(json.dumps(one.to_dict()), pickle.loads(pickle.dumps(one)))
-            chain += [one.__cause__, one.__context__]
+            seen.add(id(current))
+            self.add(current, current.args, vars(current), getattr(current, "__notes__", []))
+            if isinstance(current, errors.DuckLakeOrchError):
+                self.add(json.dumps(current.to_dict()), pickle.loads(pickle.dumps(current)))
+            chain += [current.__cause__, current.__context__]
 
     def raised(self, work: Callable[[], object]) -> BaseException:
-        """Run what must fail, and add its error."""
+        """Run work that must fail, and add its error."""
         with pytest.raises(Exception) as caught:  # noqa: PT011 - any error may hold a secret
             work()
         self.add_error(caught.value)
@@ -82,16 +82,16 @@ def evidence(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder
 ) -> Iterator[Evidence]:
     caplog.set_level(logging.DEBUG)
-    found = Evidence()
-    yield found
+    evidence = Evidence()
+    yield evidence
     for record in caplog.records:
-        found.add(record.getMessage(), record.args, record.exc_text or "")
-    found.add(*capfd.readouterr(), *[warning.message for warning in recwarn.list])
-    assert len(found.texts) > 4
-    found.assert_clean()
+        evidence.add(record.getMessage(), record.args, record.exc_text or "")
+    evidence.add(*capfd.readouterr(), *[warning.message for warning in recwarn.list])
+    assert len(evidence.texts) > 4
+    evidence.assert_clean()
 
 
-def test_configuration_is_shown_and_dumped_without_secrets_and_pickled_with_them(evidence: Evidence) -> None:
+def test_a_shown_or_dumped_configuration_has_no_secrets_and_a_pickled_one_has(evidence: Evidence) -> None:
     storage: dict[str, Any] = {"type": "s3", "bucket": "b", "access_key_id": "id", "secret_access_key": CANARY}
     storage |= {"session_token": CANARY, "secret_parameters": {"kms_key_id": CANARY}}
     for catalog in (
@@ -112,24 +112,24 @@ def test_configuration_is_shown_and_dumped_without_secrets_and_pickled_with_them
 
 
 @pytest.mark.parametrize("catalog", BROKEN, ids=str)
-def test_a_broken_configuration_does_not_show_its_secret(catalog: Any, evidence: Evidence) -> None:
+def test_the_error_of_an_invalid_configuration_has_no_secret(catalog: Any, evidence: Evidence) -> None:
     error = evidence.raised(lambda: DuckLake.from_url("lake", catalog=catalog))
     assert isinstance(error, errors.ConfigError)
 
 
 @catalogs(pooled=True)
 class TestServers:
-    """Engine errors hold the whole connection string; ours do not."""
+    """Engine errors contain the connection string; ducklake-orch errors do not."""
 
     @pytest.fixture(autouse=True)
-    def at_first(self, lake: DuckLake) -> None:
+    def initial_lake(self, lake: DuckLake) -> None:
         lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
 
     def changed(self, lake: DuckLake, **fields: Any) -> DuckLake:
         catalog = lake.config.catalog.model_copy(update=fields)
         return DuckLake(lake.config.model_copy(update={"catalog": catalog}))
 
-    def test_work_that_succeeds(self, lake: DuckLake, evidence: Evidence) -> None:
+    def test_successful_work_shows_no_secret(self, lake: DuckLake, evidence: Evidence) -> None:
         result = lake.execute(["SELECT 1 AS one", "INSERT INTO t VALUES (1)", "CALL lake.options()"])
         evidence.add(result, json.dumps(result.to_dict()), lake, lake.tables(), lake.snapshots(), lake.options())
         with lake.connect() as con:
@@ -138,27 +138,27 @@ class TestServers:
             evidence.add(con.execute("FROM duckdb_settings()").fetchall())
         evidence.add(DuckLake.list_lakes(lake.config.catalog))
 
-    def test_a_server_a_database_or_a_user_that_is_not_there(self, lake: DuckLake, evidence: Evidence) -> None:
+    def test_a_missing_server_database_or_user_shows_no_secret(self, lake: DuckLake, evidence: Evidence) -> None:
         for fields in (
             {"port": free_port()},
             {"host": "no-such-host.invalid"},
             {"database": "nowhere"},
             {"user": "no"},
         ):
-            other = self.changed(lake, **fields)
-            evidence.raised(lambda one=other: one.execute("SELECT 1"))  # type: ignore[misc]
-            evidence.raised(lambda one=other: one.connect_metadata().__enter__())  # type: ignore[misc]
-            evidence.raised(lambda one=other: DuckLake.list_lakes(one.config.catalog))  # type: ignore[misc]
+            changed = self.changed(lake, **fields)
+            evidence.raised(lambda lake=changed: lake.execute("SELECT 1"))  # type: ignore[misc]
+            evidence.raised(lambda lake=changed: lake.connect_metadata().__enter__())  # type: ignore[misc]
+            evidence.raised(lambda lake=changed: DuckLake.list_lakes(lake.config.catalog))  # type: ignore[misc]
 
-    def test_a_server_that_goes_away_in_the_middle(
+    def test_a_server_lost_during_a_transaction_shows_no_secret(
         self, lake: DuckLake, backend: Backend, evidence: Evidence, request: pytest.FixtureRequest
     ) -> None:
         kill = self.kill(lake, backend, request)
         with lake.connect() as con:
-            evidence.raised(lambda: self.lose(con, kill))  # as the user sees it inside the block …
+            evidence.raised(lambda: self.lose(con, kill))  # the error inside the block …
         with pytest.raises(duckdb.Error) as caught, lake.connect() as con:
             self.lose(con, kill)
-        evidence.add_error(caught.value)  # … and outside of it
+        evidence.add_error(caught.value)  # … and outside the block
 
     def lose(self, con: duckdb.DuckDBPyConnection, kill: Callable[[], None]) -> None:
         con.execute("BEGIN; INSERT INTO t VALUES (1)")
@@ -173,9 +173,9 @@ class TestServers:
         mariadb: MariaDBServer = request.getfixturevalue("mariadb")
         return lambda: mariadb.kill_connections(database)
 
-    def test_statements_with_secrets_that_fail(self, lake: DuckLake, evidence: Evidence) -> None:
+    def test_failing_statements_with_secrets_show_no_secret(self, lake: DuckLake, evidence: Evidence) -> None:
         lake = DuckLake(lake.config.model_copy(update={"extensions": ["httpfs", "postgres_scanner"]}))
-        # The lake's own secret, and one that the package has never heard of.
+        # A secret of the lake, and one unknown to ducklake-orch.
         for secret in (CANARY.replace("'", "''"), "other-canary"):
             for sql in (
                 f"CREATE SECRET s (TYPE s3, SECRET '{secret}', NO_SUCH 'x')",
@@ -204,19 +204,21 @@ class TestStorages:
             con.execute(ROWS)
         evidence.add_error(caught.value)
 
-    def test_s3_with_wrong_keys(self, versity_s3: VersityS3, tmp_path: Path, evidence: Evidence) -> None:
+    def test_wrong_s3_keys_show_no_secret(self, versity_s3: VersityS3, tmp_path: Path, evidence: Evidence) -> None:
         storage = {"type": "s3", "bucket": "b-b", "endpoint": f"http://{versity_s3.endpoint}", "region": "us-east-1"}
         login = {"access_key_id": versity_s3.access_key_id, "secret_access_key": CANARY, "session_token": CANARY}
         self.fails(evidence, tmp_path, storage | login)
 
-    def test_azure_with_a_wrong_key(self, azurite: AzuriteServer, tmp_path: Path, evidence: Evidence) -> None:
+    def test_a_wrong_azure_key_shows_no_secret(
+        self, azurite: AzuriteServer, tmp_path: Path, evidence: Evidence
+    ) -> None:
         for key in (base64.b64encode(CANARY.encode()).decode(), CANARY):
             text = azurite.connection_string.replace(azurite.account_key, key)
             self.fails(evidence, tmp_path, {"type": "azure", "container": "c-c", "connection_string": text})
             evidence.assert_clean(key)
 
 
-def test_a_program_that_dies_of_an_error_prints_no_secret(tmp_path: Path) -> None:
+def test_the_traceback_of_a_failed_program_shows_no_secret(tmp_path: Path) -> None:
     code = f"""
 import logging
 logging.basicConfig(level=logging.DEBUG)
@@ -229,6 +231,6 @@ lake.execute("SELECT 1")
     run = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, check=False)
     assert "CatalogUnreachableError" in run.stderr
     assert "Connection refused" in run.stderr
-    found = Evidence()
-    found.add(run.stdout, run.stderr)
-    found.assert_clean()
+    evidence = Evidence()
+    evidence.add(run.stdout, run.stderr)
+    evidence.assert_clean()

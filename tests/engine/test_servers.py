@@ -1,4 +1,4 @@
-"""The test servers themselves: each one serves a DuckLake made by plain DuckDB, and each fault is a real one."""
+"""The test servers: each one serves a DuckLake of plain DuckDB, and each injected fault is observed."""
 
 import errno
 import os
@@ -50,7 +50,7 @@ def duck() -> Iterator[Callable[..., duckdb.DuckDBPyConnection]]:
 Duck = Callable[..., duckdb.DuckDBPyConnection]
 
 
-def read_what_was_inserted(connection: duckdb.DuckDBPyConnection, rows: int) -> None:
+def check_inserted_rows(connection: duckdb.DuckDBPyConnection, rows: int) -> None:
     connection.execute(f"CREATE TABLE lake.t AS SELECT i FROM range({rows}) AS r(i)")
     assert connection.sql("SELECT count(*), sum(i) FROM lake.t").fetchone() == (rows, rows * (rows - 1) // 2)
 
@@ -66,15 +66,15 @@ def s3_secret(server: S3Server, endpoint: str) -> str:
 
 
 @pytest.mark.parametrize("address", ["url", "socket_url"])
-def test_postgres_holds_a_catalog(postgres: PostgresServer, duck: Duck, tmp_path: Path, address: str) -> None:
+def test_postgres_stores_a_catalog(postgres: PostgresServer, duck: Duck, tmp_path: Path, address: str) -> None:
     postgres.create_database(f"lake over {address}")
     connection = duck("ducklake", "postgres_scanner")
     where = getattr(postgres, address)(f"lake over {address}")
     connection.execute(f"ATTACH 'ducklake:postgres:{where}' AS lake (DATA_PATH '{tmp_path}')")
-    read_what_was_inserted(connection, rows=100)
+    check_inserted_rows(connection, rows=100)
 
 
-def test_postgres_takes_any_password_and_checks_it(postgres: PostgresServer) -> None:
+def test_postgres_accepts_any_password_and_checks_it(postgres: PostgresServer) -> None:
     postgres.create_role(HOSTILE, HOSTILE)
     with psycopg.connect(postgres.url("postgres", HOSTILE, HOSTILE)) as connection:
         assert connection.execute("SELECT current_user").fetchone() == (HOSTILE,)
@@ -91,27 +91,27 @@ def test_postgres_ends_connections_on_demand(postgres: PostgresServer) -> None:
 
 
 def test_two_postgres_servers_run_side_by_side(postgres: PostgresServer, tmp_path: Path) -> None:
-    other = PostgresServer.start(tmp_path)
+    second_server = PostgresServer.start(tmp_path)
     try:
-        other.create_database("only here")
+        second_server.create_database("only here")
         with pytest.raises(psycopg.OperationalError, match="does not exist"):
             postgres.connect("only here")
     finally:
-        other.stop()
-    assert not accepts_connections(other.port)
+        second_server.stop()
+    assert not accepts_connections(second_server.port)
 
 
-def test_mariadb_holds_a_catalog(mariadb: MariaDBServer, duck: Duck, tmp_path: Path) -> None:
+def test_mariadb_stores_a_catalog(mariadb: MariaDBServer, duck: Duck, tmp_path: Path) -> None:
     mariadb.create_database("lake")
     connection = duck("ducklake", "mysql_scanner")
     connection.execute(f"ATTACH 'ducklake:mysql:{mariadb.url('lake')}' AS lake (DATA_PATH '{tmp_path}')")
-    read_what_was_inserted(connection, rows=100)
+    check_inserted_rows(connection, rows=100)
 
 
-def test_mariadb_takes_any_password_and_checks_it(mariadb: MariaDBServer) -> None:
+def test_mariadb_accepts_any_password_and_checks_it(mariadb: MariaDBServer) -> None:
     mariadb.create_role(HOSTILE, HOSTILE)
     login = partial(pymysql.connect, host=mariadb.host, port=mariadb.port, user=HOSTILE)
-    # As bytes: pymysql would send text as Latin-1, and the server was told the password in UTF-8.
+    # As bytes, because pymysql sends text as Latin-1 and the server has the password in UTF-8.
     with login(password=HOSTILE.encode()) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT current_user()")
         assert cursor.fetchone() == (f"{HOSTILE}@%",)
@@ -131,24 +131,24 @@ def test_mariadb_ends_connections_on_demand(mariadb: MariaDBServer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["moto_s3", "versity_s3"])
-def test_s3_holds_a_lakes_files(request: pytest.FixtureRequest, duck: Duck, tmp_path: Path, kind: str) -> None:
+def test_s3_stores_data_files(request: pytest.FixtureRequest, duck: Duck, tmp_path: Path, kind: str) -> None:
     server: S3Server = request.getfixturevalue(kind)
     server.create_bucket("lake")
     connection = duck("ducklake", "httpfs", "sqlite_scanner")
     connection.execute(s3_secret(server, server.endpoint))
     connection.execute(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.sqlite' AS lake (DATA_PATH 's3://lake/data/')")
-    read_what_was_inserted(connection, rows=100)
+    check_inserted_rows(connection, rows=100)
     (key,) = server.list_keys("lake", "data/")
     assert key.endswith(".parquet")
     assert server.list_keys("lake", "elsewhere/") == []
 
 
-def test_azurite_holds_a_lakes_files(azurite: AzuriteServer, duck: Duck, tmp_path: Path) -> None:
+def test_azurite_stores_data_files(azurite: AzuriteServer, duck: Duck, tmp_path: Path) -> None:
     azurite.create_container("lake")
     connection = duck("ducklake", "azure", "sqlite_scanner")
     connection.execute(f"CREATE SECRET (TYPE azure, CONNECTION_STRING '{azurite.connection_string}')")
     connection.execute(f"ATTACH 'ducklake:sqlite:{tmp_path}/lake.sqlite' AS lake (DATA_PATH 'az://lake/data/')")
-    read_what_was_inserted(connection, rows=100)
+    check_inserted_rows(connection, rows=100)
     (name,) = azurite.list_blobs("lake", "data/")
     assert name.endswith(".parquet")
     assert azurite.list_blobs("lake", "elsewhere/") == []
@@ -157,7 +157,7 @@ def test_azurite_holds_a_lakes_files(azurite: AzuriteServer, duck: Duck, tmp_pat
 # Faults
 
 
-def test_proxy_delays(postgres: PostgresServer) -> None:
+def test_proxy_delays_traffic(postgres: PostgresServer) -> None:
     with FaultProxy(postgres.host, postgres.port) as proxy, through(proxy, postgres) as connection:
         proxy.delay(0.2)
         before = time.monotonic()
@@ -211,7 +211,7 @@ def test_proxy_loses_the_answer_to_a_commit_that_happened(postgres: PostgresServ
     assert has_table(postgres, "made")
 
 
-def test_proxy_answers_503_and_the_client_tries_again(moto_s3: MotoS3, duck: Duck) -> None:
+def test_proxy_answers_503_and_the_client_retries(moto_s3: MotoS3, duck: Duck) -> None:
     moto_s3.create_bucket("busy")
     with FaultProxy(moto_s3.host, moto_s3.port) as proxy:
         connection = duck("httpfs")
@@ -227,7 +227,7 @@ def test_proxy_answers_503_and_the_client_tries_again(moto_s3: MotoS3, duck: Duc
         assert moto_s3.list_keys("busy") == ["a.parquet"]
 
 
-def test_proxy_leaves_nothing_open(postgres: PostgresServer) -> None:
+def test_proxy_closes_all_connections(postgres: PostgresServer) -> None:
     threads = threading.active_count()
     with FaultProxy(postgres.host, postgres.port) as proxy:
         connection = through(proxy, postgres)
@@ -239,7 +239,7 @@ def test_proxy_leaves_nothing_open(postgres: PostgresServer) -> None:
     assert not accepts_connections(port)
 
 
-def test_small_disk_gets_full(tmp_path: Path) -> None:
+def test_small_disk_runs_full(tmp_path: Path) -> None:
     try:
         with small_disk(1 << 20, tmp_path / "disk") as folder:
             (folder / "fits").write_bytes(bytes(1 << 19))
@@ -280,7 +280,7 @@ def test_killed_code_stops_at_the_fault() -> None:
         run_until_killed(DIES_AT_MIDDLE, "elsewhere")
 
 
-def test_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_the_error_of_a_server_that_cannot_start_has_its_log(tmp_path: Path) -> None:
     process = ServerProcess([sys.executable, "-c", "raise SystemExit('no such flag')"], tmp_path)
     with pytest.raises(RuntimeError, match=r"(?s)exit code 1.*no such flag"):
         process.wait_until(lambda: False)

@@ -1,4 +1,4 @@
-"""`maintain` flushes inlined rows and deletions itself: what any snapshot reads, whoever reads it, stays as it was."""
+"""The native flush of inlined rows and deletions leaves the rows of every snapshot unchanged for every reader."""
 
 from contextlib import suppress
 from typing import Any
@@ -17,41 +17,41 @@ pytestmark = pytest.mark.every_catalog
 
 on_sqlite, on_postgres, on_both = (
     pytest.mark.parametrize(
-        "backend", [pytest.param(Backend(kind, LOCAL), id=kind.name) for kind in some], indirect=True
+        "backend", [pytest.param(Backend(kind, LOCAL), id=kind.name) for kind in kinds], indirect=True
     )
-    for some in ([SQLITE], [POSTGRES], [SQLITE, POSTGRES])
+    for kinds in ([SQLITE], [POSTGRES], [SQLITE, POSTGRES])
 )
 FORGETTING = MaintenancePolicy.model_validate({"expire": {"older_than": "0s", "retain_last": 1}, "force": True})
 
 
 def run(lake: DuckLake, *statements: str) -> list[tuple[Any, ...]]:
-    """Run statements of the engine, and return the rows of the last."""
+    """Run statements in the engine, and return the rows of the last one."""
     with lake.connect() as con:
         for statement in statements:
             cursor = con.execute(statement)
         return [tuple(row) for row in cursor.fetchall()]
 
 
-def past(lake: DuckLake, last: int, table: str = "t") -> dict[int, list[str]]:
-    """Return what the engine reads of a table at every snapshot up to one."""
-    found = {}
+def rows_by_snapshot(lake: DuckLake, last: int, table: str = "t") -> dict[int, list[str]]:
+    """Return the rows that the engine reads at every snapshot up to `last`."""
+    by_snapshot = {}
     for at in range(last + 1):
-        with suppress(duckdb.Error):  # it was not there yet
+        with suppress(duckdb.Error):  # the table does not exist yet
             rows = run(lake, f"SELECT rowid, * FROM {table} AT (VERSION => {at})")
-            found[at] = sorted(map(repr, rows))
-    return found
+            by_snapshot[at] = sorted(map(repr, rows))
+    return by_snapshot
 
 
 def latest(lake: DuckLake) -> int:
     return lake.snapshots(limit=1)[0].snapshot_id
 
 
-def flushes(lake: DuckLake, table: str = "t") -> list[Any]:
-    """Flush, and return the steps."""
+def flush_steps(lake: DuckLake, table: str = "t") -> list[Any]:
+    """Flush a table, and return the steps of the run."""
     return list(lake.maintain(operations=["flush"], tables=[table]).raise_for_error().operations)
 
 
-def is_whole(lake: DuckLake) -> None:
+def check_lake(lake: DuckLake) -> None:
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
@@ -60,22 +60,22 @@ def is_whole(lake: DuckLake) -> None:
 
 @catalogs(quick=[SQLITE, POSTGRES], sql_writes=True)
 @pytest.mark.parametrize("key", ["place", "doc", "bucket(4, place)", "bucket(4, doc)"])
-def test_rows_that_were_deleted_while_inlined_stay_deleted(lake: DuckLake, key: str) -> None:
-    some = """'it''s São "x" \\', '{"a": "it''s é"}'"""
-    inserted = f"INSERT INTO t VALUES ({some}, 1), ({some}, 2)"
+def test_rows_deleted_while_inlined_stay_deleted_after_a_flush(lake: DuckLake, key: str) -> None:
+    row = """'it''s São "x" \\', '{"a": "it''s é"}'"""
+    inserted = f"INSERT INTO t VALUES ({row}, 1), ({row}, 2)"
     run(lake, "CREATE TABLE t (place VARCHAR, doc JSON, n INTEGER)", f"ALTER TABLE t SET PARTITIONED BY ({key})")
     run(lake, inserted, "DELETE FROM t WHERE n = 1")
-    before = past(lake, latest(lake))
-    (step,) = flushes(lake)
+    before = rows_by_snapshot(lake, latest(lake))
+    (step,) = flush_steps(lake)
     assert (step.status, step.rows) == ("done", 2)
-    assert past(lake, max(before)) == before
+    assert rows_by_snapshot(lake, max(before)) == before
     assert run(lake, "SELECT n FROM t") == [(2,)]
     assert run(lake, f"CALL ducklake_flush_inlined_data('{lake.config.alias}')") == []
-    is_whole(lake)
+    check_lake(lake)
 
 
 @catalogs(sql_writes=True)
-def test_rows_that_came_before_a_bucket_key_are_found_by_it(lake: DuckLake) -> None:
+def test_rows_inlined_before_a_bucket_key_are_found_by_it(lake: DuckLake) -> None:
     run(
         lake,
         "CREATE TABLE t (id BIGINT, s VARCHAR)",
@@ -83,15 +83,15 @@ def test_rows_that_came_before_a_bucket_key_are_found_by_it(lake: DuckLake) -> N
         "ALTER TABLE t SET PARTITIONED BY (bucket(4, id))",
         "INSERT INTO t VALUES (2, 'y'), (9, 'y')",
     )
-    flushes(lake)
+    flush_steps(lake)
     assert [run(lake, f"SELECT count(*) FROM t WHERE id = {n}") for n in (2, 7, 9)] == [[(2,)], [(1,)], [(1,)]]
     run(lake, "DELETE FROM t WHERE id = 2")
     assert run(lake, "SELECT count(*) FROM t") == [(9,)]
-    is_whole(lake)
+    check_lake(lake)
 
 
 @catalogs(sql_writes=True)
-def test_keys_that_were_added_or_widened_after_the_rows_lay_them_out(lake: DuckLake) -> None:
+def test_a_flush_lays_out_rows_by_keys_added_or_widened_later(lake: DuckLake) -> None:
     run(
         lake,
         "CREATE TABLE t (id INTEGER, s VARCHAR)",
@@ -103,26 +103,26 @@ def test_keys_that_were_added_or_widened_after_the_rows_lay_them_out(lake: DuckL
         "INSERT INTO t VALUES (3, 'c', 'us')",
         "DELETE FROM t WHERE id = 2",
     )
-    before = past(lake, latest(lake))
-    flushes(lake)
-    assert past(lake, max(before)) == before
+    before = rows_by_snapshot(lake, latest(lake))
+    flush_steps(lake)
+    assert rows_by_snapshot(lake, max(before)) == before
     assert run(lake, "SELECT name FROM t WHERE id = 1 AND region = 'eu é'") == [("a",)]
-    for _ in range(2):  # with the files of the flush, a merge finds something to do
+    for _ in range(2):  # two more files of the same partition, so that the merge has work
         run(lake, "INSERT INTO t VALUES (1, 'd', 'eu é')")
-        flushes(lake)
+        flush_steps(lake)
     lake.maintain({"merge": {"min_files": 2}}, operations=["merge"]).raise_for_error()
-    assert past(lake, max(before)) == before
-    is_whole(lake)
+    assert rows_by_snapshot(lake, max(before)) == before
+    check_lake(lake)
 
 
 @catalogs(sql_writes=True)
-def test_rows_of_a_schema_version_that_no_table_names_are_flushed_with_their_values(make_lake: MakeLake) -> None:
-    lake, other = make_lake(data_inlining_row_limit=0), make_lake(data_inlining_row_limit=10)
+def test_rows_inlined_under_an_unlisted_schema_version_keep_their_values(make_lake: MakeLake) -> None:
+    lake, inlining_lake = make_lake(data_inlining_row_limit=0), make_lake(data_inlining_row_limit=10)
     run(lake, "CREATE TABLE t (id BIGINT)", "INSERT INTO t SELECT range FROM range(20)")
     run(lake, "ALTER TABLE t ADD COLUMN s VARCHAR")
-    run(other, "UPDATE t SET s = 'known' WHERE id = 3")
+    run(inlining_lake, "UPDATE t SET s = 'known' WHERE id = 3")
     run(lake, "ALTER TABLE t ADD COLUMN more INTEGER")
-    flushes(lake)
+    flush_steps(lake)
     assert run(lake, "SELECT id, s FROM t WHERE s IS NOT NULL") == [(3, "known")]
     assert run(lake, "SELECT count(*), count(DISTINCT id) FROM t") == [(20, 20)]
 
@@ -163,7 +163,7 @@ TYPES = {
 }
 
 
-def test_which_types_a_parquet_file_does_not_hold_exactly(tmp_path: Any) -> None:
+def test_the_inexact_types_are_those_that_parquet_does_not_store_exactly(tmp_path: Any) -> None:
     inexact = set()
     with duckdb.connect() as con:
         for kind, value in TYPES.items():
@@ -174,12 +174,12 @@ def test_which_types_a_parquet_file_does_not_hold_exactly(tmp_path: Any) -> None
             ).fetchall()
             inexact |= set() if kept else {kind}
     words = {"HUGEINT": "int128", "UHUGEINT": "uint128", "TIMETZ": "timetz", "INTERVAL": "interval"}
-    # A VARIANT holds values of these types, too.
+    # A VARIANT may contain values of these types.
     assert {words[kind] for kind in inexact} | {ducklake_type("VARIANT")} == set(INEXACT_IN_PARQUET)
 
 
 @catalogs(sql_writes=True)
-def test_every_type_is_flushed_exactly_or_stays(lake: DuckLake) -> None:
+def test_every_type_is_flushed_exactly_or_stays_inlined(lake: DuckLake) -> None:
     names = {kind: f"t{number}" for number, kind in enumerate(TYPES)}
     run(
         lake,
@@ -192,20 +192,20 @@ def test_every_type_is_flushed_exactly_or_stays(lake: DuckLake) -> None:
     before = sorted(run(lake, everything), key=repr)
     report = lake.maintain(operations=["flush"]).raise_for_error()
     assert sorted(run(lake, everything), key=repr) == before
-    left = {step.table: step.reason for step in report.operations if step.status == "skipped"}
-    assert set(left) == {f"main.{names[kind]}" for kind in ("HUGEINT", "UHUGEINT", "TIMETZ", "INTERVAL")}
+    skipped = {step.table: step.reason for step in report.operations if step.status == "skipped"}
+    assert set(skipped) == {f"main.{names[kind]}" for kind in ("HUGEINT", "UHUGEINT", "TIMETZ", "INTERVAL")}
     assert (
-        left[f"main.{names['HUGEINT']}"]
+        skipped[f"main.{names['HUGEINT']}"]
         == "2 inlined rows stay in the catalog: Parquet cannot hold `v HUGEINT` exactly"
     )
     (health,) = (table for table in lake.health().tables if table.table == f"main.{names['HUGEINT']}")
     assert (health.metrics["inlined_rows"], health.metrics["inlined_rows_staying"]) == (2, 2)
     assert "HUGEINT" in health.metrics["staying_reason"]
-    is_whole(lake)
+    check_lake(lake)
 
 
 @on_sqlite
-def test_rows_that_stay_are_no_bad_health(lake: DuckLake) -> None:
+def test_rows_that_must_stay_inlined_do_not_lower_the_grade(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (v HUGEINT)", "INSERT INTO t VALUES (1), (2), (3)")
     report = lake.health({"health": {"inlined_rows": (1, 2)}})
     assert [(table.table, table.grade) for table in report.tables] == [("main.t", "ok")]
@@ -221,55 +221,55 @@ def test_rows_that_stay_are_no_bad_health(lake: DuckLake) -> None:
     ],
 )
 @on_both
-def test_an_infinite_second_stays_and_the_rows_beside_it_go(
+def test_an_infinite_timestamp_s_stays_inlined_and_other_rows_are_flushed(
     lake: DuckLake, kind: str, infinite: str, finite: str
 ) -> None:
     run(lake, f"CREATE TABLE t (v {kind})", f"INSERT INTO t VALUES ({infinite}), ({finite}), (NULL)")
-    before = past(lake, latest(lake))
-    (step,) = flushes(lake)
+    before = rows_by_snapshot(lake, latest(lake))
+    (step,) = flush_steps(lake)
     assert step.rows == 2
     assert "1 rows stay" in step.reason
-    assert past(lake, max(before)) == before
+    assert rows_by_snapshot(lake, max(before)) == before
 
 
 @on_both
-def test_a_flush_is_planned_anew_when_the_partition_keys_change_before_its_commit(
+def test_a_flush_is_replanned_if_the_partition_keys_change_before_its_commit(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(9)")
     once_at(monkeypatch, "files.written", lambda: run(lake, "ALTER TABLE t SET PARTITIONED BY (bucket(4, i))"))
-    assert sum(step.rows for step in flushes(lake)) == 9
+    assert sum(step.rows for step in flush_steps(lake)) == 9
     assert [run(lake, f"SELECT i FROM t WHERE i = {i}") for i in range(9)] == [[(i,)] for i in range(9)]
-    is_whole(lake)
+    check_lake(lake)
 
 
 # --- deletions -------------------------------------------------------------------------------------------------------
 
 
 @catalogs(sql_writes=True)
-def test_a_flush_of_deletions_alone_says_how_many_there_were(lake: DuckLake) -> None:
+def test_a_flush_of_deletions_alone_reports_their_number(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(100)")
-    for some in ("3, 4", "5"):
-        run(lake, f"DELETE FROM t WHERE i IN ({some})")
-    before = past(lake, latest(lake))
+    for numbers in ("3, 4", "5"):
+        run(lake, f"DELETE FROM t WHERE i IN ({numbers})")
+    before = rows_by_snapshot(lake, latest(lake))
     (planned,) = lake.plan_maintenance(operations=["flush"]).operations
     assert (planned.action, planned.rows, planned.deletions) == ("run", 0, 3)
-    (step,) = flushes(lake)
+    (step,) = flush_steps(lake)
     assert (step.status, step.rows, step.deletions, step.snapshot_id) == ("done", 0, 3, max(before) + 1)
     assert "3 deletions" in str(step)
-    assert past(lake, max(before)) == before
+    assert rows_by_snapshot(lake, max(before)) == before
     assert run(lake, f"CALL ducklake_flush_inlined_data('{lake.config.alias}')") == []
-    is_whole(lake)
+    check_lake(lake)
 
 
 @catalogs(sql_writes=True)
-def test_a_flush_that_is_off_stays_off_beside_rewrites_and_merges(lake: DuckLake) -> None:
+def test_rewrite_and_merge_do_not_flush_if_flush_is_disabled(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (i BIGINT)")
     for start in (0, 100, 200):
         run(lake, f"INSERT INTO t SELECT range FROM range({start}, {start + 20})")
     run(lake, *(f"DELETE FROM t WHERE i IN ({n}, {n + 1}, {n + 2})" for n in (0, 3, 6, 9, 100)))
     run(lake, "INSERT INTO t VALUES (1000)", "DELETE FROM t WHERE i = 1000", "INSERT INTO t VALUES (1001)")
-    before = past(lake, latest(lake))
+    before = rows_by_snapshot(lake, latest(lake))
     off = {"flush": {"enabled": False}, "rewrite": {"delete_threshold": 0.5}, "merge": {"min_files": 2}}
     report = lake.maintain(off, operations=["flush", "rewrite", "merge"]).raise_for_error()
     assert [(operation.operation, operation.status) for operation in report.operations] == [
@@ -278,29 +278,29 @@ def test_a_flush_that_is_off_stays_off_beside_rewrites_and_merges(lake: DuckLake
         ("merge", "done"),
     ]
     assert lake.health().tables[0].metrics["inlined_rows"] == 1
-    assert past(lake, max(before)) == before
-    flushes(lake)
-    assert past(lake, max(before)) == before
-    is_whole(lake)
+    assert rows_by_snapshot(lake, max(before)) == before
+    flush_steps(lake)
+    assert rows_by_snapshot(lake, max(before)) == before
+    check_lake(lake)
 
 
-# --- beside others, in slices, and killed --------------------------------------------------------------------------
+# --- slices, concurrent writes, and killed processes -----------------------------------------------------------------
 
 
 @on_both
-def test_a_flush_in_slices_moves_everything(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flush_in_slices_moves_all_rows_and_deletions(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flush, "_ROWS_IN_ONE_SLICE", 4)
     monkeypatch.setattr(flush, "_FILES_IN_ONE_SLICE", 1)
     run(lake, "CREATE TABLE t (i BIGINT)")
     run(lake, *(f"INSERT INTO t SELECT range FROM range({start}, {start + 20})" for start in (100, 200)))
     run(lake, "DELETE FROM t WHERE i IN (100, 200)", "INSERT INTO t SELECT range FROM range(9)")
     run(lake, "UPDATE t SET i = 50 WHERE i = 5", "ALTER TABLE t ADD COLUMN s VARCHAR", "INSERT INTO t VALUES (9, 'x')")
-    before = past(lake, latest(lake))
-    (step,) = flushes(lake)
+    before = rows_by_snapshot(lake, latest(lake))
+    (step,) = flush_steps(lake)
     assert (step.rows, step.deletions) == (11, 2)
     assert latest(lake) > max(before) + 2
-    assert past(lake, max(before)) == before
-    is_whole(lake)
+    assert rows_by_snapshot(lake, max(before)) == before
+    check_lake(lake)
 
 
 @on_postgres
@@ -312,7 +312,7 @@ def test_a_flush_in_slices_moves_everything(lake: DuckLake, monkeypatch: pytest.
         *("INSERT INTO t VALUES (5000)", "INSERT INTO t SELECT range FROM range(5000, 5100)"),
     ],
 )
-def test_no_row_is_lost_where_an_engine_writes_beside_a_flush(make_lake: MakeLake, statement: str) -> None:
+def test_a_flush_loses_no_concurrent_write_of_the_engine(make_lake: MakeLake, statement: str) -> None:
     lake, rival = make_lake(), make_lake(data_inlining_row_limit=10)
     run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(100, 200)")
     run(lake, "INSERT INTO t VALUES (1), (2), (3)", "DELETE FROM t WHERE i IN (2, 102)")
@@ -322,42 +322,42 @@ def test_no_row_is_lost_where_an_engine_writes_beside_a_flush(make_lake: MakeLak
         con.execute("BEGIN")
         con.execute("FROM t").fetchall()
         con.execute(statement)
-        flushes(lake)
+        flush_steps(lake)
         with suppress(duckdb.Error):
             con.execute("COMMIT")
             model.execute(statement)
     wanted = sorted(model.execute("FROM t").fetchall())
     assert run(lake, "FROM t ORDER BY i") == wanted
     assert sorted(lake.read("t").column("i").to_pylist()) == [i for (i,) in wanted]
-    is_whole(lake)
+    check_lake(lake)
 
 
 @on_sqlite
-def test_a_flush_that_is_killed_leaves_all_or_nothing(lake: DuckLake) -> None:
+def test_a_killed_flush_keeps_the_rows_of_every_snapshot(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t SELECT range FROM range(100, 200)")
     run(lake, "INSERT INTO t VALUES (1), (2), (3)", "DELETE FROM t WHERE i IN (2, 102)")
-    before = past(lake, latest(lake))
+    before = rows_by_snapshot(lake, latest(lake))
     number, died = 0, True
     while died:
         number += 1
-        died = dies_at("files.written" if number == 1 else f"statement.{number - 1}", lambda: flushes(lake))
-        assert past(lake, max(before)) == before
+        died = dies_at("files.written" if number == 1 else f"statement.{number - 1}", lambda: flush_steps(lake))
+        assert rows_by_snapshot(lake, max(before)) == before
     assert number > 5
     assert lake.plan_maintenance(operations=["flush"]).totals["steps"] == 0
     assert lake.fsck(deep=True).findings == []
 
 
 @on_both
-def test_deleted_rows_leave_the_catalog_when_no_snapshot_sees_them(lake: DuckLake) -> None:
+def test_a_flush_removes_deleted_rows_that_no_snapshot_sees(lake: DuckLake) -> None:
     run(lake, "CREATE TABLE t (i HUGEINT)", "INSERT INTO t VALUES (1), (2)", "DELETE FROM t WHERE i = 1")
     lake.maintain(FORGETTING, ["expire"]).raise_for_error()
-    (step,) = flushes(lake)
+    (step,) = flush_steps(lake)
     assert step.reason.startswith("1 inlined rows stay")
     assert run(lake, "FROM t") == [(2,)]
 
 
 @catalogs(sql_writes=True)
-def test_a_lake_that_may_be_migrated_is_flushed_like_any_other(make_lake: MakeLake) -> None:
+def test_a_lake_with_automatic_migration_is_flushed(make_lake: MakeLake) -> None:
     make_lake().ensure_exists()
     lake = make_lake(automatic_migration=True)
     run(lake, "CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1), (2), (3)", "DELETE FROM t WHERE a = 2")

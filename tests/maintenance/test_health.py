@@ -1,4 +1,4 @@
-"""Health says how a lake is, from when on that is bad, and which command would help."""
+"""The health report: metrics, grades by thresholds, and a remedy for every finding."""
 
 import json
 import re
@@ -29,33 +29,33 @@ STRICT = MaintenancePolicy(
 
 def findings(lake: DuckLake, table: str | None = None) -> dict[str, HealthFinding]:
     report = lake.health(STRICT)
-    found = report.lake if table is None else next(health for health in report.tables if health.table == table)
-    return {finding.metric: finding for finding in found.findings}
+    health = report.lake if table is None else next(health for health in report.tables if health.table == table)
+    return {finding.metric: finding for finding in health.findings}
 
 
-def grades(found: dict[str, HealthFinding]) -> dict[str, str]:
-    return {name: one.grade for name, one in found.items()}
+def grades(findings: dict[str, HealthFinding]) -> dict[str, str]:
+    return {metric: finding.grade for metric, finding in findings.items()}
 
 
 @catalogs()
-def test_every_figure_is_told_and_nothing_is_changed(backend: Backend, lake: DuckLake) -> None:
+def test_health_reports_every_metric_and_changes_nothing(backend: Backend, lake: DuckLake) -> None:
     worn(lake)
     lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
     before = metadata(lake)
     report = lake.health()
     assert metadata(lake) == before
-    told = report.lake.metrics
-    assert (told["tables"], told["snapshot_count"]) == (3, len(lake.snapshots()))
-    assert 0 <= told["latest_snapshot_age"] <= told["snapshot_age"] < 600
-    assert told["catalog_bytes"] > 1000
-    assert told["format_version"] == "1.0"
-    assert told["statistics_debris"] == 0
+    metrics = report.lake.metrics
+    assert (metrics["tables"], metrics["snapshot_count"]) == (3, len(lake.snapshots()))
+    assert 0 <= metrics["latest_snapshot_age"] <= metrics["snapshot_age"] < 600
+    assert metrics["catalog_bytes"] > 1000
+    assert metrics["format_version"] == "1.0"
+    assert metrics["statistics_debris"] == 0
     tables = {table.table: table.metrics for table in report.tables}
     assert tables["main.d"]["delete_share"] == 25 / 100
-    assert (told["pending_files"], tables["main.t"]["files"]) == (5, 1)
-    assert told["pending_bytes"] > 0
-    assert told["last_maintenance"]["status"] == "ok"
-    if backend.catalog is not MYSQL:  # where nothing is inlined
+    assert (metrics["pending_files"], tables["main.t"]["files"]) == (5, 1)
+    assert metrics["pending_bytes"] > 0
+    assert metrics["last_maintenance"]["status"] == "ok"
+    if backend.catalog is not MYSQL:  # the engine inlines no rows on MySQL
         assert (tables["main.i"]["inlined_rows"], tables["main.i"]["readable_by_others"]) == (3, False)
     assert tables["main.d"]["readable_by_others"]
     assert sum(tables["main.d"]["file_sizes"].values()) == tables["main.d"]["files"] == 1
@@ -63,9 +63,9 @@ def test_every_figure_is_told_and_nothing_is_changed(backend: Backend, lake: Duc
 
 
 @on_sqlite
-def test_what_is_not_well_is_graded_and_has_a_command_that_helps(lake: DuckLake) -> None:
+def test_each_finding_has_a_grade_and_a_command_that_fixes_it(lake: DuckLake) -> None:
     worn(lake)
-    assert "small_file_ratio" not in findings(lake, "main.t")  # so few do no harm
+    assert "small_file_ratio" not in findings(lake, "main.t")  # too few files for a finding
     small_files(lake, "t", files=15)
     small = findings(lake, "main.t")
     assert grades(small) == {"small_file_ratio": "bad", "files_per_partition": "warn"}
@@ -76,7 +76,7 @@ def test_what_is_not_well_is_graded_and_has_a_command_that_helps(lake: DuckLake)
     assert "other engines cannot read or count" in inlined.remedy
     assert grades(findings(lake)) == {"snapshot_count": "warn", "snapshot_age": "warn"}
     assert lake.health(STRICT).grade == "bad"
-    # The command does help.
+    # The remedies improve the grade.
     lake.maintain(ALL_OF_IT, operations=["flush", "rewrite", "merge", "expire"]).raise_for_error()
     assert {table.grade for table in lake.health(STRICT).tables} == {"ok"}
     assert findings(lake)["pending_bytes"].grade == "warn"
@@ -85,9 +85,11 @@ def test_what_is_not_well_is_graded_and_has_a_command_that_helps(lake: DuckLake)
 
 
 @on_sqlite
-def test_thresholds_can_differ_by_table(lake: DuckLake) -> None:
+def test_thresholds_may_differ_by_table(lake: DuckLake) -> None:
     worn(lake)
-    policy = MaintenancePolicy(overrides={"t": {"health": {"files_per_partition": (1, 2)}}})  # of `d` much is deleted
+    policy = MaintenancePolicy(
+        overrides={"t": {"health": {"files_per_partition": (1, 2)}}}
+    )  # `d` has many deleted rows
     assert {table.table: table.grade for table in lake.health(policy).tables} == {
         "main.t": "bad",
         "main.d": "warn",
@@ -96,32 +98,32 @@ def test_thresholds_can_differ_by_table(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_orphans_are_known_from_the_last_run(lake: DuckLake) -> None:
+def test_orphan_metrics_come_from_the_last_run(lake: DuckLake) -> None:
     from pathlib import Path
 
     worn(lake)
     assert lake.health().lake.metrics["orphan_files"] is None
     Path(lake.table("t").files()[0].path).with_name("stray.parquet").write_bytes(b"?")
     lake.maintain(MaintenancePolicy(orphans={"older_than": 0}, force=True), operations=["orphans"])
-    told = lake.health().lake.metrics
-    assert (told["orphan_files"], told["orphan_bytes"]) == (1, 1)
+    metrics = lake.health().lake.metrics
+    assert (metrics["orphan_files"], metrics["orphan_bytes"]) == (1, 1)
     lake.maintain(ALL_OF_IT, operations=["orphans"])
     assert lake.health().lake.metrics["orphan_files"] == 0
 
 
 @on_sqlite
-def test_it_dumps_as_json_and_reads_well(lake: DuckLake) -> None:
+def test_a_health_report_converts_to_json_and_text(lake: DuckLake) -> None:
     worn(lake)
     dumped = json.loads(json.dumps(lake.health(STRICT).to_dict()))
     assert set(dumped) == {"grade", "lake", "tables"}
-    assert all({"table", "grade", "metrics", "findings"} <= set(one) for one in dumped["tables"])
+    assert all({"table", "grade", "metrics", "findings"} <= set(table) for table in dumped["tables"])
     finding = dumped["tables"][-1]["findings"][0]
     assert {"metric", "value", "threshold", "remedy"} <= set(finding)
     assert "files_per_partition is 5" in str(lake.health(STRICT))
 
 
 @on_sqlite
-def test_prometheus_reads_it_whatever_tables_are_called(lake: DuckLake) -> None:
+def test_prometheus_output_escapes_table_names(lake: DuckLake) -> None:
     name = 'odd "name" \\ with\nlines'
     quoted = name.replace('"', '""')
     lake.write(rows(0, 3), f'"{quoted}"', mode="append")
@@ -132,7 +134,7 @@ def test_prometheus_reads_it_whatever_tables_are_called(lake: DuckLake) -> None:
     for line in text.splitlines():
         if line.startswith("# HELP "):
             metric = line.split()[2]
-            assert metric not in seen  # one block each
+            assert metric not in seen  # one block per metric
             seen.add(metric)
             continue
         if line.startswith("# TYPE "):
@@ -147,7 +149,7 @@ def test_prometheus_reads_it_whatever_tables_are_called(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_an_empty_lake_is_well(lake: DuckLake) -> None:
+def test_an_empty_lake_is_graded_ok(lake: DuckLake) -> None:
     lake.ensure_exists()
     report = lake.health()
     assert (report.grade, report.tables) == ("ok", [])
@@ -155,33 +157,35 @@ def test_an_empty_lake_is_well(lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL), Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-def test_the_number_of_queries_does_not_grow_with_the_tables(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_queries_is_independent_of_the_number_of_tables(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ducklake_orch.catalog.metadata import Metadata
 
-    asked: list[str] = []
+    queries_run: list[str] = []
     real = Metadata.rows
 
     def counting(self: Metadata, sql: str) -> Any:
-        asked.append(sql)
+        queries_run.append(sql)
         return real(self, sql)
 
     monkeypatch.setattr(Metadata, "rows", counting)
 
     def queries() -> int:
-        asked.clear()
+        queries_run.clear()
         lake.health()
-        return len(asked)
+        return len(queries_run)
 
     small_files(lake, "t0", files=2)
     lake.write(rows(100, 2), "t0", mode="append", inline="auto")
-    few = queries()
+    count_before = queries()
     for number in range(1, 6):
         small_files(lake, f"t{number}", files=2)
-    assert queries() == few
+    assert queries() == count_before
 
 
 def aged(lake: DuckLake, days: int) -> None:
-    """Let all snapshots have been made so many days ago."""
+    """Set the time of all snapshots to a number of days ago."""
     assert lake.config.catalog.type == "sqlite"
     with closing(sqlite3.connect(lake.config.catalog.path)) as catalog:
         time = f"strftime('%Y-%m-%d %H:%M:%S', 'now', '-{days} days') || '+00'"
@@ -190,7 +194,7 @@ def aged(lake: DuckLake, days: int) -> None:
 
 
 @on_sqlite
-def test_what_expiry_never_takes_is_no_fault(lake: DuckLake) -> None:
+def test_snapshots_that_expiry_keeps_do_not_lower_the_grade(lake: DuckLake) -> None:
     lake.write(rows(0, 3), "t", mode="append", commit=CommitInfo(message="release 1"))
     lake.write(rows(3, 3), "t", mode="append")
     lake.write(rows(6, 3), "t", mode="append")
@@ -206,7 +210,7 @@ def test_what_expiry_never_takes_is_no_fault(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_where_the_policy_keeps_snapshots_the_remedy_is_the_policy(lake: DuckLake) -> None:
+def test_the_remedy_for_snapshots_kept_by_the_policy_names_the_policy(lake: DuckLake) -> None:
     small_files(lake, "t", files=3)
     aged(lake, 100)
     (finding,) = lake.health(MaintenancePolicy(expire={"older_than": "365 days", "retain_last": 1})).lake.findings
@@ -214,13 +218,13 @@ def test_where_the_policy_keeps_snapshots_the_remedy_is_the_policy(lake: DuckLak
 
 
 @on_sqlite
-def test_files_that_a_merge_leaves_alone_have_another_remedy(lake: DuckLake) -> None:
+def test_the_remedy_for_files_below_min_files_names_min_files(lake: DuckLake) -> None:
     for n in range(4):  # 60 small files, 4 in each partition
         data = rows(n * 15, 15).append_column("part", [list(range(15))])
         lake.write(data, "p", mode="append", partition_by=["part"])
-    few = next(table for table in lake.health().tables if table.table == "main.p")
-    assert (few.grade, few.metrics["small_files"]) == ("bad", 60)
-    assert "lower `merge.min_files`, which is 5" in few.findings[0].remedy
+    partitioned = next(table for table in lake.health().tables if table.table == "main.p")
+    assert (partitioned.grade, partitioned.metrics["small_files"]) == ("bad", 60)
+    assert "lower `merge.min_files`, which is 5" in partitioned.findings[0].remedy
     helped = MaintenancePolicy(merge={"min_files": 4})
     assert "--operation merge" in lake.health(helped).tables[0].findings[0].remedy
     lake.maintain(helped, operations=["merge"]).raise_for_error()
@@ -228,21 +232,21 @@ def test_files_that_a_merge_leaves_alone_have_another_remedy(lake: DuckLake) -> 
 
 
 @on_sqlite
-def test_a_merge_is_no_remedy_for_files_of_different_schemas(lake: DuckLake) -> None:
+def test_the_remedy_for_files_of_different_schemas_is_overwrite(lake: DuckLake) -> None:
     lake.write(rows(0, 3), "t", mode="append")
     for n in range(6):
         lake.execute(f"ALTER TABLE t ADD COLUMN c{n} INTEGER").raise_for_error()
         lake.write(rows(3 * n, 3), "t", mode="append")
-    found = findings(lake, "main.t")
-    assert list(found) == ["files_per_partition"]
-    assert "rewrite the table (mode `overwrite`)" in found["files_per_partition"].remedy
+    by_metric = findings(lake, "main.t")
+    assert list(by_metric) == ["files_per_partition"]
+    assert "rewrite the table (mode `overwrite`)" in by_metric["files_per_partition"].remedy
     assert lake.maintain(ALL_OF_IT, operations=["merge"]).totals["done"] == 0
     lake.write(lake.read("t"), "t", mode="overwrite")
     assert findings(lake, "main.t") == {}
 
 
 @on_sqlite
-def test_orphans_stay_known_after_a_run_that_did_not_look(lake: DuckLake) -> None:
+def test_orphan_metrics_stay_after_a_run_without_orphans(lake: DuckLake) -> None:
     worn(lake)
     Path(lake.table("t").files()[0].path).with_name("stray.parquet").write_bytes(b"?")
     lake.maintain(MaintenancePolicy(orphans={"older_than": 0}, force=True), operations=["orphans"])

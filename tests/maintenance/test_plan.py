@@ -1,4 +1,4 @@
-"""A plan says what maintenance would do, and why it would leave things alone; and it changes nothing."""
+"""A maintenance plan lists the steps of a run and the reasons of skipped steps, and changes nothing."""
 
 import json
 from typing import Any
@@ -14,39 +14,39 @@ from tests.support.worn_lakes import ALL_OF_IT, contents, metadata, rows, small_
 TABLES = ["flush", "rewrite", "merge"]
 
 
-def one(plan: MaintenancePlan, operation: str, table: str | None = "main.t") -> PlannedStep:
-    found = [step for step in plan.operations if (step.operation, step.table) == (operation, table)]
-    assert len(found) == 1, found
-    return found[0]
+def step_of(plan: MaintenancePlan, operation: str, table: str | None = "main.t") -> PlannedStep:
+    steps = [step for step in plan.operations if (step.operation, step.table) == (operation, table)]
+    assert len(steps) == 1, steps
+    return steps[0]
 
 
-# --- what it says ----------------------------------------------------------------------------------------------------
+# --- planned steps ---------------------------------------------------------------------------------------------------
 
 
 @catalogs()
-def test_it_has_figures_for_every_operation_and_changes_nothing(backend: Backend, lake: DuckLake) -> None:
+def test_a_plan_has_figures_for_every_operation_and_changes_nothing(backend: Backend, lake: DuckLake) -> None:
     worn(lake)
     before = metadata(lake)
     plan = lake.plan_maintenance(ALL_OF_IT)
     assert metadata(lake) == before
-    if backend.catalog is not MYSQL:  # where rows are never inlined
-        flush = one(plan, "flush", "main.i")
+    if backend.catalog is not MYSQL:  # the engine inlines no rows on MySQL
+        flush = step_of(plan, "flush", "main.i")
         assert (flush.action, flush.rows, flush.files_out) == ("run", 3, 1)
-    rewrite = one(plan, "rewrite", "main.d")
+    rewrite = step_of(plan, "rewrite", "main.d")
     assert (rewrite.action, rewrite.files_in, rewrite.files_out, rewrite.rows) == ("run", 1, 1, 75)
     files = {file.path: file for file in lake.table("d").files()}
     assert rewrite.bytes == sum(files[path].bytes for path in rewrite.paths)
-    merge = one(plan, "merge")
+    merge = step_of(plan, "merge")
     assert (merge.action, merge.files_in, merge.files_out) == ("run", 5, 1)
-    expire = one(plan, "expire", None)
+    expire = step_of(plan, "expire", None)
     assert (expire.action, expire.snapshots) == ("run", len(lake.snapshots()) - 1)
     assert sorted(expire.snapshot_ids) == sorted(s.snapshot_id for s in lake.snapshots()[1:])
-    assert one(plan, "cleanup", None).action == "skip"
-    assert one(plan, "orphans", None).action == "skip"
+    assert step_of(plan, "cleanup", None).action == "skip"
+    assert step_of(plan, "orphans", None).action == "skip"
 
 
 @on_sqlite
-def test_it_dumps_as_json_and_reads_well(lake: DuckLake) -> None:
+def test_a_plan_converts_to_json_and_text(lake: DuckLake) -> None:
     worn(lake)
     plan = lake.plan_maintenance()
     dumped = json.loads(json.dumps(plan.to_dict()))
@@ -73,7 +73,7 @@ def test_it_dumps_as_json_and_reads_well(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_a_partition_is_planned_by_itself(lake: DuckLake) -> None:
+def test_each_partition_is_planned_separately(lake: DuckLake) -> None:
     data = rows(0, 4).append_column("region", [["a", "a", "b", "b"]])
     for _ in range(5):
         lake.write(data, "t", mode="append", partition_by=["region"])
@@ -84,13 +84,13 @@ def test_a_partition_is_planned_by_itself(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_sizes_and_tiers_say_which_files_are_put_together(lake: DuckLake) -> None:
+def test_target_size_and_tiers_select_the_files_to_merge(lake: DuckLake) -> None:
     small_files(lake, "t", files=4, each=20)
     small_files(lake, "t", files=3, each=5000)
     sizes = sorted(file.bytes for file in lake.table("t").files())
 
     def planned(**merge: Any) -> tuple[int, int | None]:
-        step = one(lake.plan_maintenance({"merge": {"min_files": 2} | merge}), "merge")
+        step = step_of(lake.plan_maintenance({"merge": {"min_files": 2} | merge}), "merge")
         return step.files_in, step.files_out
 
     assert planned() == (7, 1)
@@ -104,17 +104,17 @@ def test_sizes_and_tiers_say_which_files_are_put_together(lake: DuckLake) -> Non
     assert planned() == (0, 0)
 
 
-# --- what it leaves alone --------------------------------------------------------------------------------------------
+# --- skipped steps ---------------------------------------------------------------------------------------------------
 
 
 @on_sqlite
-def test_it_says_why_a_table_is_left_alone(lake: DuckLake) -> None:
+def test_a_skipped_step_has_a_reason(lake: DuckLake) -> None:
     small_files(lake, "t", files=2)
     lake.delete("t", "k = 1")
     lake.write(rows(100, 2), "t", mode="append", inline="auto")
 
     def reason(operation: str, table: str | None = "main.t", **policy: Any) -> str:
-        step = one(lake.plan_maintenance(MaintenancePolicy(**policy)), operation, table)
+        step = step_of(lake.plan_maintenance(MaintenancePolicy(**policy)), operation, table)
         assert step.action == "skip"
         return step.reason
 
@@ -135,14 +135,14 @@ def test_it_says_why_a_table_is_left_alone(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_a_rewrite_needs_no_flush_unless_the_extension_does_it(lake: DuckLake) -> None:
+def test_only_a_rewrite_by_the_extension_needs_a_flush_first(lake: DuckLake) -> None:
     worn(lake)
     lake.write(rows(2000, 2), "d", mode="append", inline="auto")
-    lake.execute("DELETE FROM d WHERE k = 60").raise_for_error()  # inlined, too
+    lake.execute("DELETE FROM d WHERE k = 60").raise_for_error()  # an inlined deletion
 
     def planned(flush: dict[str, object], engine: str) -> list[tuple[str, str]]:
-        asked = {"flush": flush, "rewrite": {"engine": engine}}
-        plan = lake.plan_maintenance(asked, tables=["d"], operations=["flush", "rewrite"])
+        policy = {"flush": flush, "rewrite": {"engine": engine}}
+        plan = lake.plan_maintenance(policy, tables=["d"], operations=["flush", "rewrite"])
         return [(step.operation, step.action) for step in plan.operations]
 
     offs: list[dict[str, object]] = [{"enabled": False}, {"min_rows": 1000}]
@@ -155,7 +155,7 @@ def test_a_rewrite_needs_no_flush_unless_the_extension_does_it(lake: DuckLake) -
 
 
 @on_sqlite
-def test_the_last_snapshots_and_those_to_keep_stay(lake: DuckLake) -> None:
+def test_expiry_retains_the_last_snapshots_and_those_to_keep(lake: DuckLake) -> None:
     from ducklake_orch import CommitInfo
 
     lake.write(rows(0, 1), "t", mode="append", commit=CommitInfo(message="release 1"))
@@ -163,18 +163,18 @@ def test_the_last_snapshots_and_those_to_keep_stay(lake: DuckLake) -> None:
     small_files(lake, "t", files=4)
     everything = {"older_than": 0, "retain_last": 1}
     plan = lake.plan_maintenance(MaintenancePolicy(expire=everything, force=True))
-    assert list(one(plan, "expire", None).snapshot_ids) == [0, 1, 2, 3, 4, 5]
-    some = everything | {"retain_last": 3, "keep": ["release *", "ann"]}
-    plan = lake.plan_maintenance(MaintenancePolicy(expire=some, force=True))
-    assert list(one(plan, "expire", None).snapshot_ids) == [0, 3]
-    assert one(lake.plan_maintenance(), "expire", None).action == "skip"
+    assert list(step_of(plan, "expire", None).snapshot_ids) == [0, 1, 2, 3, 4, 5]
+    retained = everything | {"retain_last": 3, "keep": ["release *", "ann"]}
+    plan = lake.plan_maintenance(MaintenancePolicy(expire=retained, force=True))
+    assert list(step_of(plan, "expire", None).snapshot_ids) == [0, 3]
+    assert step_of(lake.plan_maintenance(), "expire", None).action == "skip"
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- arguments -------------------------------------------------------------------------------------------------------
 
 
 @on_sqlite
-def test_typos_are_named(lake: DuckLake) -> None:
+def test_unknown_names_are_refused(lake: DuckLake) -> None:
     worn(lake)
     with pytest.raises(ConfigError, match="rewrite"):
         lake.plan_maintenance(operations=["rewrit"])
@@ -192,7 +192,7 @@ def test_typos_are_named(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_only_what_is_asked_for_is_planned(lake: DuckLake) -> None:
+def test_a_plan_has_only_the_selected_operations_and_tables(lake: DuckLake) -> None:
     worn(lake)
     lake.write(rows(0, 1), "other.t", mode="append")
     tables = {step.table for step in lake.plan_maintenance(operations=TABLES).operations}
@@ -205,41 +205,43 @@ def test_only_what_is_asked_for_is_planned(lake: DuckLake) -> None:
     assert [step.operation for step in lake.plan_maintenance(operations="expire").operations] == ["expire"]
 
 
-def test_ages_beyond_all_time_are_no_trouble(tmp_path: Any) -> None:
+def test_ages_beyond_the_range_of_timestamps_work(tmp_path: Any) -> None:
     lake = DuckLake.local(tmp_path / "l")
     worn(lake)
     plan = lake.plan_maintenance({"expire": {"older_than": "900000 days"}, "cleanup": {"older_than": "900000 days"}})
-    assert one(plan, "expire", None).action == "skip"
+    assert step_of(plan, "expire", None).action == "skip"
     assert contents(lake)
 
 
-# --- what it costs ---------------------------------------------------------------------------------------------------
+# --- cost ------------------------------------------------------------------------------------------------------------
 
 
 @catalogs(quick=[POSTGRES, SQLITE])
-def test_the_number_of_queries_does_not_grow_with_the_tables(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_queries_is_independent_of_the_number_of_tables(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ducklake_orch.catalog.metadata import Metadata
 
-    asked: list[str] = []
+    queries_run: list[str] = []
     real = Metadata.rows
 
     def counting(self: Metadata, sql: str) -> Any:
-        asked.append(sql)
+        queries_run.append(sql)
         return real(self, sql)
 
     monkeypatch.setattr(Metadata, "rows", counting)
 
     def queries() -> int:
-        asked.clear()
+        queries_run.clear()
         lake.plan_maintenance(ALL_OF_IT)
-        return len(asked)
+        return len(queries_run)
 
     small_files(lake, "t0", files=2)
     lake.delete("t0", "k = 1")
     lake.write(rows(100, 2), "t0", mode="append", inline="auto")
-    few = queries()
+    count_before = queries()
     for number in range(1, 8):
         small_files(lake, f"t{number}", files=2)
         lake.delete(f"t{number}", "k = 1")
     lake.write(rows(100, 2), "t3", mode="append", inline="auto")
-    assert queries() == few
+    assert queries() == count_before

@@ -1,4 +1,4 @@
-"""How old something has to be: by the policy, else by the lake's own options, else by default; and by which clock."""
+"""Retention periods come from the policy, then the options of the lake, then defaults; ages use the server's clock."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -25,8 +25,8 @@ def write(lake: DuckLake, times: int = 3) -> None:
         lake.write(pa.table({"a": pa.array([number], pa.int64())}), "t", mode="overwrite")
 
 
-def made(lake: DuckLake, age: timedelta) -> None:
-    """Make all snapshots but the latest as old as that."""
+def backdate(lake: DuckLake, age: timedelta) -> None:
+    """Set the age of all snapshots except the latest."""
     with lake.connect_metadata(read_only=False) as con:
         ((latest,),) = con.execute("SELECT max(snapshot_id) FROM ducklake_snapshot").fetchall()
         time = (datetime.now(UTC) - age).isoformat(" ")
@@ -42,29 +42,29 @@ def option(lake: DuckLake, name: str, value: str) -> None:
 
 
 @catalogs()
-def test_the_lakes_own_retention_holds_unless_the_policy_names_one(lake: DuckLake) -> None:
+def test_the_retention_option_of_the_lake_applies_unless_the_policy_sets_one(lake: DuckLake) -> None:
     write(lake)
-    made(lake, 20 * DAYS)
-    few = {"retain_last": 1}
-    by_default = step(lake.plan_maintenance({"expire": few}), "expire")
+    backdate(lake, 20 * DAYS)
+    keep_last = {"retain_last": 1}
+    by_default = step(lake.plan_maintenance({"expire": keep_last}), "expire")
     assert by_default.snapshots == len(lake.snapshots()) - 1
     option(lake, "expire_older_than", "365 days")
-    report = lake.maintain({"expire": few}, operations=["expire"]).raise_for_error()
+    report = lake.maintain({"expire": keep_last}, operations=["expire"]).raise_for_error()
     assert report.operations[0].status == "skipped"
     assert len(lake.snapshots()) > 3
     assert lake.execute("SELECT a FROM t AT (VERSION => 1)").rows == [{"a": 0}]
     assert "7 days (the default)" in by_default.reason
     assert "365 days (the lake's option `expire_older_than`)" in report.operations[0].reason
-    report = lake.maintain({"expire": few | {"older_than": "10 days"}}, operations=["expire"]).raise_for_error()
+    report = lake.maintain({"expire": keep_last | {"older_than": "10 days"}}, operations=["expire"]).raise_for_error()
     assert "10 days (the policy)" in report.operations[0].reason
     assert len(lake.snapshots()) == 1
 
 
 @catalogs(quick=[SQLITE], sql_writes=True)  # MySQL cannot set an option twice
-def test_files_stay_as_long_as_the_lake_says(lake: DuckLake) -> None:
+def test_files_are_kept_for_the_period_in_the_lakes_options(lake: DuckLake) -> None:
     write(lake)
-    told = {"expire": {"older_than": 0, "retain_last": 1}, "force": True}
-    lake.maintain(told, operations=["expire"]).raise_for_error()
+    policy = {"expire": {"older_than": 0, "retain_last": 1}, "force": True}
+    lake.maintain(policy, operations=["expire"]).raise_for_error()
     assert step(lake.plan_maintenance({"cleanup": {"older_than": 0}, "force": True}), "cleanup").files_in == 2
     option(lake, "delete_older_than", "1 week")
     plan = lake.plan_maintenance({})
@@ -77,7 +77,7 @@ def test_files_stay_as_long_as_the_lake_says(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE])
-def test_a_table_is_rewritten_from_the_share_on_that_its_option_says(lake: DuckLake) -> None:
+def test_a_table_is_rewritten_from_the_delete_threshold_of_its_option(lake: DuckLake) -> None:
     lake.write(pa.table({"a": pa.array(range(100), pa.int64())}), "t", mode="append")
     lake.delete("t", "a < 30")
     option(lake, "rewrite_delete_threshold", "0.5")
@@ -86,7 +86,7 @@ def test_a_table_is_rewritten_from_the_share_on_that_its_option_says(lake: DuckL
 
 
 class ShiftedClock(datetime):
-    """The clock of a host that is wrong."""
+    """The wrong clock of a host."""
 
     off = timedelta(0)
 
@@ -103,9 +103,9 @@ def shifted(monkeypatch: pytest.MonkeyPatch) -> type[ShiftedClock]:
 
 
 @on_servers
-def test_ages_are_by_the_clock_of_the_server(lake: DuckLake, shifted: type[ShiftedClock]) -> None:
+def test_ages_use_the_clock_of_the_server(lake: DuckLake, shifted: type[ShiftedClock]) -> None:
     write(lake)
-    made(lake, 5 * DAYS)
+    backdate(lake, 5 * DAYS)
     for off, words in ((timedelta(hours=23), "ahead of"), (timedelta(hours=-23), "behind")):
         shifted.off = off
         plan = lake.plan_maintenance({"expire": {"retain_last": 1}})
@@ -121,7 +121,7 @@ def test_ages_are_by_the_clock_of_the_server(lake: DuckLake, shifted: type[Shift
 
 
 @on_files
-def test_a_clock_that_is_behind_the_newest_snapshot_is_noticed(lake: DuckLake, shifted: type[ShiftedClock]) -> None:
+def test_a_clock_behind_the_newest_snapshot_is_detected(lake: DuckLake, shifted: type[ShiftedClock]) -> None:
     write(lake)
     shifted.off = timedelta(hours=-2)
     assert "2.0 h behind the newest snapshot" in lake.plan_maintenance({}).warnings[0]
@@ -129,5 +129,5 @@ def test_a_clock_that_is_behind_the_newest_snapshot_is_noticed(lake: DuckLake, s
     with pytest.raises(ClockError, match="behind"):
         lake.maintain(MaintenancePolicy())
     lake.plan_maintenance({"force": True})
-    shifted.off = 300 * DAYS  # or nobody has written for so long
+    shifted.off = 300 * DAYS  # an age that a lake without recent writes also has
     assert list(lake.plan_maintenance({}).warnings) == []

@@ -1,4 +1,4 @@
-"""A run does what its plan shows, loses nothing, and leaves a lake that is whole."""
+"""A maintenance run does what its plan shows, loses no rows, and leaves a lake in which fsck finds nothing."""
 
 import json
 import logging
@@ -59,11 +59,11 @@ def figures(step: PlannedStep) -> dict[str, Any]:
     return {name: getattr(step, name) for name in FIGURES if getattr(step, name) is not None}
 
 
-# --- what it does ----------------------------------------------------------------------------------------------------
+# --- operations ------------------------------------------------------------------------------------------------------
 
 
 @catalogs()
-def test_the_plan_is_what_the_run_reports_and_nothing_is_lost(backend: Backend, lake: DuckLake) -> None:
+def test_a_run_does_what_its_plan_shows_and_loses_no_rows(backend: Backend, lake: DuckLake) -> None:
     worn(lake)
     wanted, past = contents(lake, TABLES), history(lake, TABLES)
     options = lake.options()
@@ -75,27 +75,27 @@ def test_the_plan_is_what_the_run_reports_and_nothing_is_lost(backend: Backend, 
         assert done.status == ("done" if planned.action == "run" else "skipped")
         assert {name: figures(done)[name] for name in figures(planned)} == figures(planned), str(done)
     assert contents(lake, TABLES) == wanted
-    assert history(lake, TABLES).items() >= past.items()  # time travel, too
+    assert history(lake, TABLES).items() >= past.items()  # time travel returns the same rows
     whole(lake)
-    # What is left: snapshots and the files that only they need.
+    # The first run keeps the snapshots, so there are snapshots to expire and files to delete.
     second = lake.maintain(ALL_OF_IT).raise_for_error()
     assert {name for (name, _), status in statuses(second).items() if status == "done"} >= {"expire"}
     assert contents(lake, TABLES) == wanted
     assert len(lake.snapshots()) == 1
     whole(lake)
-    lake.maintain(ALL_OF_IT).raise_for_error()  # which cleans up after the one before
+    lake.maintain(ALL_OF_IT).raise_for_error()  # deletes the files that the previous run scheduled
     third = lake.maintain(ALL_OF_IT).raise_for_error()
     assert third.totals["files_in"] == third.totals["snapshots"] == 0
     assert lake.options() == options
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(one, marks=pytest.mark.full) for one in (1, 2, 3))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))])
 @catalogs()
-def test_of_any_lake_the_plan_changes_nothing_and_says_what_the_run_does(lake: DuckLake, seed: int) -> None:
+def test_a_plan_of_a_random_lake_changes_nothing_and_equals_the_run(lake: DuckLake, seed: int) -> None:
     worn_at_random(lake, seed)
     tables = [name for name in ("p", "q", "gone") if lake.exists(name)]
     wanted = contents(lake, tables)
-    for _ in range(3):  # what is given up by one run is deleted by the next
+    for _ in range(3):  # the next run deletes the files that a run schedules
         stray = Path(lake.table("p").files()[0].path).parent / f"{uuid4()}.parquet"
         stray.write_bytes(b"nobody knows me")
         before = metadata(lake)
@@ -127,7 +127,7 @@ def test_all_six_operations_on_every_object_store(lake: DuckLake) -> None:
 
 
 @catalogs(sql_writes=True)
-def test_no_step_takes_what_another_one_has_just_made(lake: DuckLake) -> None:
+def test_steps_of_one_run_keep_each_others_results(lake: DuckLake) -> None:
     small_files(lake, "t")
     lake.delete("t", "k < 5")
     lake.write(rows(1000, 3), "t", mode="append", inline="auto")
@@ -145,10 +145,10 @@ def test_no_step_takes_what_another_one_has_just_made(lake: DuckLake) -> None:
 
 
 @pytest.mark.parametrize("backend", [pytest.param(Backend(MYSQL, LOCAL), id="mysql")], indirect=True)
-def test_what_the_engine_inlined_on_mysql_is_flushed_too(lake: DuckLake) -> None:
+def test_rows_that_the_engine_inlined_on_mysql_are_flushed(lake: DuckLake) -> None:
     lake.create_table("t", {"k": "BIGINT", "v": "VARCHAR", "d": "DECIMAL(9, 2)", "at": "TIMESTAMP"})
-    some = "(1, 'it''s é', 1.50, TIMESTAMP '2026-01-02 03:04:05'), (2, 'NULL', NULL, NULL)"
-    lake.execute(f"INSERT INTO t VALUES {some}").raise_for_error()
+    values = "(1, 'it''s é', 1.50, TIMESTAMP '2026-01-02 03:04:05'), (2, 'NULL', NULL, NULL)"
+    lake.execute(f"INSERT INTO t VALUES {values}").raise_for_error()
     wanted, past, ids = contents(lake), history(lake), row_ids(lake)
     plan = lake.plan_maintenance(operations=["flush"])
     report = lake.maintain(plan).raise_for_error()
@@ -164,7 +164,7 @@ def test_what_the_engine_inlined_on_mysql_is_flushed_too(lake: DuckLake) -> None
 
 
 @on_sqlite
-def test_every_operation_tells_before_and_after(lake: DuckLake) -> None:
+def test_every_operation_reports_figures_before_and_after(lake: DuckLake) -> None:
     worn(lake)
     report = lake.maintain(KEEPING)
     steps = {(step.operation, step.table): step for step in report.operations}
@@ -180,13 +180,8 @@ def test_every_operation_tells_before_and_after(lake: DuckLake) -> None:
     assert all(keys <= set(step) for step in dumped["operations"])
     assert "| merge | main.t | done |" in report.to_markdown()
     assert "merge main.t: done: 5 files into 1" in str(report)
-    told_by = {snapshot.snapshot_id: snapshot.extra for snapshot in lake.snapshots() if snapshot.extra}[
-        merge.snapshot_id
-    ]
-    assert (
-        told_by["maintenance"] | {"run_id": report.run_id, "operation": "merge", "table": "main.t"}
-        == told_by["maintenance"]
-    )
+    extra = {snapshot.snapshot_id: snapshot.extra for snapshot in lake.snapshots()}[merge.snapshot_id]
+    assert extra["maintenance"].items() >= {"run_id": report.run_id, "operation": "merge", "table": "main.t"}.items()
 
 
 @on_sqlite
@@ -199,7 +194,7 @@ def test_a_dry_run_changes_nothing(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_a_table_with_auto_compact_off_is_left_alone(lake: DuckLake) -> None:
+def test_a_table_with_auto_compact_off_is_skipped(lake: DuckLake) -> None:
     worn(lake)
     lake.set_option("auto_compact", False, table="t")
     report = lake.maintain(KEEPING, tables=["t"])
@@ -208,59 +203,59 @@ def test_a_table_with_auto_compact_off_is_left_alone(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_orphans_are_only_reported_unless_the_policy_says_delete(lake: DuckLake) -> None:
+def test_orphans_are_deleted_only_if_the_policy_says_so(lake: DuckLake) -> None:
     worn(lake)
     stray = Path(lake.table("t").files()[0].path).with_name("stray.parquet")
     stray.write_bytes(b"not known")
-    told = {"orphans": {"older_than": 0}, "force": True}
-    report = lake.maintain(MaintenancePolicy(**told), operations=["orphans"])
+    policy = {"orphans": {"older_than": 0}, "force": True}
+    report = lake.maintain(MaintenancePolicy(**policy), operations=["orphans"])
     assert [list(step.paths) for step in report.operations] == [[str(stray)]]
     assert stray.exists()
     assert report.totals["bytes_freed"] == 0
-    told["orphans"] = {"older_than": 0, "action": "delete", "unknown": "delete"}
-    report = lake.maintain(MaintenancePolicy(**told), operations=["orphans"])
+    policy["orphans"] = {"older_than": 0, "action": "delete", "unknown": "delete"}
+    report = lake.maintain(MaintenancePolicy(**policy), operations=["orphans"])
     assert report.totals["bytes_freed"] == len(b"not known")
     assert not stray.exists()
 
 
-# --- what can go wrong -----------------------------------------------------------------------------------------------
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
 @catalogs(quick=[SQLITE, POSTGRES], sql_writes=True)
-def test_a_table_that_breaks_the_engine_is_reported_and_the_others_are_done(lake: DuckLake) -> None:
+def test_a_failure_in_one_table_is_reported_and_the_others_are_maintained(lake: DuckLake) -> None:
     data = rows(0, 2).append_column("region", [["a b", "a b"]])
     for _ in range(5):
         lake.write(data, "broken", mode="append", partition_by=["region"])
     small_files(lake, "t")
     scatter(lake, "broken")
     extension = MaintenancePolicy(merge={"engine": "extension"})
-    report = lake.maintain(extension)  # which answers with an INTERNAL error that spoils the whole connection
+    report = lake.maintain(extension)  # the engine raises an INTERNAL error, which invalidates the connection
     assert (report.status, report.totals["failed"]) == ("error", 1)
-    told = statuses(report)
-    assert (told["merge", "main.broken"], told["merge", "main.t"]) == ("failed", "done")
+    status_of = statuses(report)
+    assert (status_of["merge", "main.broken"], status_of["merge", "main.t"]) == ("failed", "done")
     with pytest.raises(StatementError, match="INTERNAL Error") as caught:
         report.raise_for_error()
     assert "Stack Trace" not in caught.value.message
     assert json.dumps(report.to_dict())
-    # This package's own merge takes files from any folder.
+    # The native merge accepts files in any folder.
     assert statuses(lake.maintain().raise_for_error())["merge", "main.broken"] == "done"
     assert lake.table("broken").count() == 10
     whole(lake)
 
 
 def scatter(lake: DuckLake, table: str) -> None:
-    """Move a file to another folder of the same partition, as other engines name it."""
+    """Move a file to another folder of the same partition, with the name that moved engines give it."""
     path = Path(lake.table(table).files()[0].path)
-    other = path.parent.with_name("region=a b") / path.name
-    other.parent.mkdir()
-    path.rename(other)
+    moved = path.parent.with_name("region=a b") / path.name
+    moved.parent.mkdir()
+    path.rename(moved)
     with lake.connect_metadata(read_only=False) as con:
-        moved = f"replace(path, 'region=a%20b', 'region=a b') WHERE path LIKE '%{path.name}'"
-        con.execute(f"UPDATE ducklake_data_file SET path = {moved}")
+        statement = f"replace(path, 'region=a%20b', 'region=a b') WHERE path LIKE '%{path.name}'"
+        con.execute(f"UPDATE ducklake_data_file SET path = {statement}")
 
 
 @on_sqlite
-def test_the_run_can_end_at_the_first_failure(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_error_stop_ends_the_run_at_the_first_failure(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     worn(lake)
 
     def breaking(work: Work) -> Done:
@@ -268,12 +263,12 @@ def test_the_run_can_end_at_the_first_failure(lake: DuckLake, monkeypatch: pytes
 
     monkeypatch.setattr("ducklake_orch.maintenance.run_plan.run_step", breaking)
     report = lake.maintain(KEEPING.model_copy(update={"on_error": "stop"}))
-    told = [step.status for step in report.operations if step.status != "skipped"]
-    assert told == ["failed"] + ["stopped"] * (len(told) - 1)
+    not_skipped = [step.status for step in report.operations if step.status != "skipped"]
+    assert not_skipped == ["failed"] + ["stopped"] * (len(not_skipped) - 1)
 
 
 @on_sqlite
-def test_a_table_that_is_dropped_meanwhile_is_no_failure(lake: DuckLake) -> None:
+def test_a_table_dropped_after_the_plan_is_skipped(lake: DuckLake) -> None:
     worn(lake)
     plan = lake.plan_maintenance(KEEPING)
     lake.drop_table("t")
@@ -286,30 +281,30 @@ def test_a_table_that_is_dropped_meanwhile_is_no_failure(lake: DuckLake) -> None
 
 
 @catalogs()
-def test_a_second_runner_is_told_who_the_first_one_is(lake: DuckLake) -> None:
+def test_a_concurrent_run_is_refused_and_the_error_names_the_first(lake: DuckLake) -> None:
     worn(lake)
-    seen: list[MaintenanceRunningError] = []
+    refusals: list[MaintenanceRunningError] = []
 
-    def meanwhile(step: PlannedStep) -> None:
-        def second() -> None:
+    def run_concurrently(step: PlannedStep) -> None:
+        def second_run() -> None:
             try:
                 lake.maintain(KEEPING)
             except MaintenanceRunningError as error:
-                seen.append(error)
+                refusals.append(error)
 
-        if not seen:
-            thread = threading.Thread(target=second)
+        if not refusals:
+            thread = threading.Thread(target=second_run)
             thread.start()
             thread.join()
 
-    lake.maintain(KEEPING, progress=meanwhile).raise_for_error()
-    assert f"process {os.getpid()} on" in seen[0].message
-    assert "since 20" in seen[0].message
+    lake.maintain(KEEPING, progress=run_concurrently).raise_for_error()
+    assert f"process {os.getpid()} on" in refusals[0].message
+    assert "since 20" in refusals[0].message
     lake.maintain(KEEPING).raise_for_error()  # the lock is free again
 
 
 @on_sqlite
-def test_the_lock_of_a_dead_runner_is_free(lake: DuckLake) -> None:
+def test_the_lock_of_a_killed_run_is_free(lake: DuckLake) -> None:
     worn(lake)
 
     def dies(_: PlannedStep) -> None:
@@ -326,7 +321,7 @@ def test_the_lock_of_a_dead_runner_is_free(lake: DuckLake) -> None:
 
 @pytest.mark.parametrize("point", ["files.written", "commit.before", "commit.after", "files.deleted", "statement.3"])
 @catalogs(quick=[SQLITE])
-def test_whoever_is_killed_anywhere_loses_nothing_and_the_next_run_finishes(make_lake: MakeLake, point: str) -> None:
+def test_a_killed_run_loses_no_rows_and_the_next_run_completes_it(make_lake: MakeLake, point: str) -> None:
     lake = make_lake()
     worn(lake)
     wanted = contents(lake, TABLES)
@@ -339,11 +334,11 @@ def test_whoever_is_killed_anywhere_loses_nothing_and_the_next_run_finishes(make
     whole(lake)
 
 
-# --- bad input -------------------------------------------------------------------------------------------------------
+# --- arguments and policies ------------------------------------------------------------------------------------------
 
 
 @on_sqlite
-def test_a_lake_to_read_is_refused_and_so_is_a_selection_beside_a_plan(make_lake: MakeLake) -> None:
+def test_a_read_only_lake_and_a_selection_with_a_plan_are_refused(make_lake: MakeLake) -> None:
     lake = make_lake()
     worn(lake)
     with pytest.raises(ReadOnlyError):
@@ -353,7 +348,7 @@ def test_a_lake_to_read_is_refused_and_so_is_a_selection_beside_a_plan(make_lake
 
 
 @on_sqlite
-def test_force_is_loud(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+def test_force_is_logged_and_reported(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
     worn(lake)
     with caplog.at_level(logging.WARNING, "ducklake_orch"):
         report = lake.maintain(ALL_OF_IT)
@@ -362,7 +357,7 @@ def test_force_is_loud(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None
 
 
 @on_sqlite
-def test_a_run_has_limits_of_its_own(lake: DuckLake) -> None:
+def test_a_run_applies_the_limits_of_its_policy(lake: DuckLake) -> None:
     worn(lake)
     policy = KEEPING.model_copy(update={"memory_limit": "300000000B", "threads": 1})
     lake.maintain(policy).raise_for_error()
@@ -370,7 +365,7 @@ def test_a_run_has_limits_of_its_own(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_the_lake_s_own_policy_is_used_by_default(make_lake: MakeLake) -> None:
+def test_the_policy_of_the_lake_is_the_default(make_lake: MakeLake) -> None:
     lake = make_lake(maintenance={"merge": {"min_files": 2}})
     small_files(lake, "t", files=2)
     assert statuses(lake.maintain(operations=["merge"]))["merge", "main.t"] == "done"
@@ -378,25 +373,25 @@ def test_the_lake_s_own_policy_is_used_by_default(make_lake: MakeLake) -> None:
 
 @catalogs()
 def test_the_plan_of_another_lake_is_refused(make_lake: MakeLake) -> None:
-    one, other = make_lake("one"), make_lake("other")
-    for lake in (one, other):
+    planned, other = make_lake("one"), make_lake("other")
+    for lake in (planned, other):
         small_files(lake, "t", files=6)
-    plan = one.plan_maintenance(KEEPING)
+    plan = planned.plan_maintenance(KEEPING)
     before = metadata(other)
     for dry_run in (True, False):
         with pytest.raises(ConfigError, match="another lake"):
             other.maintain(plan, dry_run=dry_run)
     assert metadata(other) == before
-    assert statuses(one.maintain(plan))["merge", "main.t"] == "done"
+    assert statuses(planned.maintain(plan))["merge", "main.t"] == "done"
 
 
 @on_sqlite
-def test_so_is_the_plan_of_the_lake_that_a_catalog_was_copied_from(lake: DuckLake, tmp_path: Path) -> None:
+def test_the_plan_of_a_copied_catalog_is_refused(lake: DuckLake, tmp_path: Path) -> None:
     small_files(lake, "t", files=6)
     assert lake.config.catalog.type == "sqlite"
     shutil.copy(lake.config.catalog.path, tmp_path / "copy.sqlite")
     copy = DuckLake.from_url("copy", catalog=f"sqlite:///{tmp_path}/copy.sqlite", storage=lake.config.storage)
-    for duck_lake in (lake, copy):  # the same number of a snapshot, but not the same snapshot
+    for duck_lake in (lake, copy):  # both get the same snapshot id for different snapshots
         duck_lake.write(rows(200, 3), "t", mode="append")
     with pytest.raises(ConfigError, match="another lake"):
         copy.maintain(lake.plan_maintenance(KEEPING))

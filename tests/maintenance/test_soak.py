@@ -1,4 +1,4 @@
-"""All of maintenance in a loop beside writers and readers: nobody loses, misses or waits for anything."""
+"""All maintenance operations in a loop with concurrent writers and readers: no lost rows, no long waits."""
 
 import multiprocessing
 import time
@@ -21,7 +21,7 @@ from tests.support.row_worker import KEPT, WORKERS, Model, Worker, rows_by_id, s
 from tests.support.worn_lakes import metadata, whole
 
 _WRITERS, _READERS = 3, 1
-# Seconds: days and hours of real life.
+# Seconds, in place of days and hours.
 _EXPIRE_S, _CLEANUP_S = 4, 6
 POLICY = MaintenancePolicy.model_validate(
     {
@@ -36,7 +36,7 @@ POLICY = MaintenancePolicy.model_validate(
 
 
 def measure_waits() -> list[float]:
-    """Have this process write down how long it waits for its turns."""
+    """Record how long this process waits for the write lock."""
     waits: list[float] = []
     real = session.Session.queue
 
@@ -51,14 +51,14 @@ def measure_waits() -> list[float]:
     return waits
 
 
-def hurry() -> None:
-    """Let writes of this process note themselves as early as ages are short here."""
+def shorten_intervals() -> None:
+    """Shorten the intervals at which writes register themselves, because retention is short here."""
     active_writes._BRIEF_S, active_writes._LOOK_S = 1.0, 0.5
 
 
 def write(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[dict[int, Model], Counter[str], float]:
-    """Change rows for so long; return the states they were in, what was done how often, and the longest wait."""
-    hurry()
+    """Change rows for some seconds; return the states of the rows, the operations by count, and the longest wait."""
+    shorten_intervals()
     waits = measure_waits()
     worker, end = Worker(config, number, seed, engine_writes=False), time.monotonic() + seconds
     while time.monotonic() < end:
@@ -67,7 +67,7 @@ def write(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[d
 
 
 def read(config: LakeConfig, stop: Any) -> tuple[int, int]:
-    """Read what is new, and again when it may have been compacted; return how often, and how often too late."""
+    """Read each new snapshot twice, half a second apart; return the number of reads, and of reads after expiry."""
     lake, times, late = DuckLake(config), 0, 0
     while not stop.is_set():
         started = time.monotonic()
@@ -78,7 +78,7 @@ def read(config: LakeConfig, stop: Any) -> tuple[int, int]:
             assert rows_by_id(lake.read("t", snapshot=snapshot)) == first
             times += 1
         except DuckLakeOrchError:
-            # Readers are protected by age only.
+            # Only the age of a snapshot protects its readers.
             if time.monotonic() - started < _EXPIRE_S:
                 raise
             late += 1
@@ -86,8 +86,8 @@ def read(config: LakeConfig, stop: Any) -> tuple[int, int]:
 
 
 def maintain(config: LakeConfig, stop: Any) -> Counter[str]:
-    """Do all that there is to do until told to stop; return how often each operation did something."""
-    hurry()
+    """Run maintenance until `stop` is set; return how often each operation had work."""
+    shorten_intervals()
     lake, done = DuckLake(config), Counter[str]()
     while not stop.is_set():
         report = lake.maintain(POLICY)
@@ -98,7 +98,7 @@ def maintain(config: LakeConfig, stop: Any) -> Counter[str]:
 
 
 def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], float]:
-    """Let them run beside each other; return what was maintained, and how long a writer has waited for its turn."""
+    """Run writers, readers and maintenance concurrently; return the maintenance counts and the longest wait."""
     lake.create_table("t", {"id": "BIGINT", "v": "BIGINT"})
     options = metadata(lake)["ducklake_metadata"]
     context = multiprocessing.get_context("spawn")
@@ -108,43 +108,43 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], f
         reading = [pool.apply_async(read, (lake.config, stop)) for _ in range(_READERS)]
         try:
             run = partial(write, lake.config, seed=seed, seconds=seconds)
-            found = pool.map(run, range(_WRITERS), chunksize=1)
+            results = pool.map(run, range(_WRITERS), chunksize=1)
         finally:
             stop.set()
         maintained, read_times = upkeep.get(), [result.get() for result in reading]
-    done = sum((counts for _, counts, _ in found), Counter[str]())
-    longest = max(wait for *_, wait in found)
+    done = sum((counts for _, counts, _ in results), Counter[str]())
+    longest = max(wait for *_, wait in results)
     print(f"\n{lake.config.catalog.type}, seed {seed}: {dict(sorted(done.items()))}; maintained {dict(maintained)};")
     print(f"read {read_times} (times, too late); the longest wait of a writer was {longest:.3f} s")
-    _check(lake, [states for states, *_ in found])
+    _check(lake, [states for states, *_ in results])
     lake.maintain(POLICY).raise_for_error()
-    _check(lake, [states for states, *_ in found])
+    _check(lake, [states for states, *_ in results])
     assert metadata(lake)["ducklake_metadata"] == options
     assert not metadata(lake).get(active_writes.TABLE.name)
     return maintained, longest
 
 
 def _check(lake: DuckLake, workers: list[dict[int, Model]]) -> None:
-    """Compare every snapshot that is left with what the workers know."""
+    """Compare every retained snapshot with the states of the workers."""
     snapshots = [snapshot.snapshot_id for snapshot in lake.snapshots()]
-    for snapshot in snapshots[:-1]:  # at the first one, the table may not have been there
+    for snapshot in snapshots[:-1]:  # the first snapshot may precede the table
         assert rows_by_id(lake.read("t", snapshot=snapshot)) == state_at(workers, snapshot), snapshot
-    now = state_at(workers, snapshots[0])
-    assert {row["id"]: row["v"] for row in lake.execute("FROM t", max_rows=None).rows} == now
-    assert lake.table("t").count() == len(now)
-    assert all(id_ % WORKERS < _WRITERS for id_ in now)
+    state = state_at(workers, snapshots[0])
+    assert {row["id"]: row["v"] for row in lake.execute("FROM t", max_rows=None).rows} == state
+    assert lake.table("t").count() == len(state)
+    assert all(id_ % WORKERS < _WRITERS for id_ in state)
     whole(lake)
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_maintenance_takes_nothing_that_writers_or_readers_need(make_lake: MakeLake) -> None:
+def test_maintenance_with_concurrent_writers_and_readers_loses_nothing(make_lake: MakeLake) -> None:
     soak(make_lake("lake"), 30)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(1200)
 @catalogs()
-def test_maintenance_takes_nothing_that_writers_or_readers_need_for_minutes(make_lake: MakeLake) -> None:
+def test_maintenance_with_concurrent_writers_and_readers_for_minutes(make_lake: MakeLake) -> None:
     maintained, longest = soak(make_lake("lake"), 300)
     assert maintained.keys() >= {"rewrite", "merge", "expire", "cleanup"}
     assert longest < 2

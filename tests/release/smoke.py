@@ -1,4 +1,4 @@
-"""Does an installed package work? Run in a fresh environment by `tests.release.check`: extra, version."""
+"""Smoke test of an installed package. `tests.release.check` runs it in a fresh environment: extra, version."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def plain(expected: str) -> None:
-    """Version, types, command line, a write and a read: what every installation can do."""
+    """Check what every installation provides: version, types, command line, a write and a read."""
     import pyarrow as pa
 
     import ducklake_orch
@@ -20,8 +20,8 @@ def plain(expected: str) -> None:
     assert (place / "py.typed").exists()
     assert version("ducklake-orch") == ducklake_orch.__version__ == expected
     program = Path(sys.executable).with_name("ducklake-orch")
-    told = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == f"ducklake-orch {expected}", told
+    output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    assert output.strip() == f"ducklake-orch {expected}", output
     lake = DuckLake.local("plain")
     lake.write(pa.table({"id": [1, 2]}), "sales.orders", mode="append")
     assert lake.read("sales.orders").num_rows == 2
@@ -32,7 +32,7 @@ def plain(expected: str) -> None:
 
 
 def spark() -> None:
-    """Executors write, Spark reads."""
+    """Check that executors write and Spark reads."""
     from ducklake_orch import DuckLake
     from ducklake_orch.spark import local_session
 
@@ -44,7 +44,7 @@ def spark() -> None:
 
 
 def dagster() -> None:
-    """An asset becomes a table, and maintenance is a set of definitions."""
+    """Check that an asset is stored as a table, and that maintenance has definitions."""
     import dagster as dg
     import pyarrow as pa
 
@@ -64,7 +64,7 @@ def dagster() -> None:
 
 
 def airflow() -> None:
-    """The provider is found, and its hook opens the lake of a connection."""
+    """Check that Airflow finds the provider, and that its hook opens the lake of a connection."""
     os.environ["AIRFLOW_HOME"] = str(Path("airflow").resolve())
     extra = f'{{"catalog": "sqlite:///{Path("hook.sqlite").resolve()}", "create_if_missing": true}}'
     os.environ["AIRFLOW_CONN_DUCKLAKE_DEFAULT"] = f'{{"conn_type": "ducklake", "extra": {extra}}}'
@@ -80,14 +80,14 @@ def airflow() -> None:
 
 
 def main(extra: str, expected: str) -> None:
-    """Try what an extra brings, and that no other host came along."""
+    """Check the features of an extra, and that no other host is installed."""
     plain(expected)
     parts = {"spark": spark, "dagster": dagster, "airflow": airflow}
     for name, try_it in parts.items():
         if extra in (name, "all"):
             try_it()
         elif extra != "all":
-            assert find_spec({"spark": "pyspark"}.get(name, name)) is None, f"{name} came along"
+            assert find_spec({"spark": "pyspark"}.get(name, name)) is None, f"{name} is installed"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The Makefile: every line of every recipe is a command by itself, and the hosts start with what they need."""
+"""Every recipe line of the Makefile is a complete command, and hosts start with their requirements."""
 
 import json
 import re
@@ -15,7 +15,7 @@ TARGETS = re.findall(r"^([a-z-]+):.* ## ", (REPOSITORY / "Makefile").read_text("
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a folder in which nothing is installed yet."""
+    """Return a checkout without an environment."""
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
     for name in ("pyproject.toml", "constraints.txt", "constraints-lowest.txt"):
         (tmp_path / name).touch()
@@ -24,16 +24,16 @@ def checkout(tmp_path: Path) -> Path:
 
 def make(checkout: Path, *arguments: str) -> str:
     command = ["make", "--no-print-directory", "-C", str(checkout), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
-@pytest.mark.parametrize("target", [one for one in TARGETS if one != "help"])
-def test_each_line_of_a_recipe_is_whole(target: str, checkout: Path) -> None:
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "help"])
+def test_each_recipe_line_is_a_complete_command(target: str, checkout: Path) -> None:
     (checkout / "tests" / "benchmarks").mkdir(parents=True)
     (checkout / "tests" / "benchmarks" / "requirements-spark.txt").touch()
-    # Make starts a shell for each of them.
+    # Make starts a shell for each line.
     lines = make(checkout, "-n", target).replace("\\\n", "").splitlines()
     assert lines
     for line in lines:

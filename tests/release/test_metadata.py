@@ -1,4 +1,4 @@
-"""What a release says about itself: one version, typed, licences listed, workflows that run the targets of make."""
+"""The metadata of a release: one version, listed licences, and workflows that run make targets."""
 
 import re
 import tomllib
@@ -10,41 +10,41 @@ import pytest
 import ducklake_orch
 from tests.release import licences
 from tests.release.check import EXTRAS, REPOSITORY
-from tests.release.check import version as said_version
+from tests.release.check import version as source_version
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
-def test_the_version_is_said_in_one_place() -> None:
+def test_the_version_is_defined_in_one_place() -> None:
     assert "version" in PROJECT["dynamic"]
     assert "version" not in PROJECT
-    assert ducklake_orch.__version__ == said_version()
-    assert version("ducklake-orch") == said_version()
+    assert ducklake_orch.__version__ == source_version()
+    assert version("ducklake-orch") == source_version()
 
 
-def test_every_extra_that_is_tried_is_there() -> None:
+def test_every_tested_extra_exists() -> None:
     assert {extra for extra in EXTRAS if extra} <= set(PROJECT["optional-dependencies"])
 
 
-def test_licences_of_all_that_is_asked_for_are_listed() -> None:
+def test_the_licences_of_all_requirements_are_listed() -> None:
     listed = dict(re.findall(r"^\| ([\w.-]+) \| .* \| (.+) \|$", licences.PAGE.read_text("utf-8"), re.MULTILINE))
     assert {name for name in listed if name != "Package"} == set(licences.requirements())
-    installed = {name: found for name in listed if (found := licences.licence(name)) is not None}
+    installed = {name: text for name in listed if (text := licences.licence(name)) is not None}
     assert installed.items() <= listed.items(), "run: python -m tests.release.licences"
     assert "not stated" not in listed.values()
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_workflows_run_targets_of_make_and_pin_what_they_use(path: Path) -> None:
+def test_workflows_run_make_targets_and_pin_their_actions(path: Path) -> None:
     yaml = pytest.importorskip("yaml")
-    said = yaml.safe_load(path.read_text("utf-8"))
-    steps = [step for job in said["jobs"].values() for step in job["steps"]]
+    workflow = yaml.safe_load(path.read_text("utf-8"))
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     used = [step["uses"] for step in steps if "uses" in step]
     assert used
-    assert [one for one in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", one)] == []
+    assert [action for action in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", action)] == []
     called = {target for step in steps for target in re.findall(r"\bmake ([a-z0-9-]+)", step.get("run", ""))}
     assert called
     assert called <= TARGETS
-    assert said["permissions"] == {"contents": "read"}
+    assert workflow["permissions"] == {"contents": "read"}

@@ -1,4 +1,4 @@
-"""The page is one file that needs no network; whatever a table is named, it stays text. In Chromium, for real."""
+"""The report page is one file that needs no network and escapes all names; Chromium renders it here."""
 
 import os
 import re
@@ -19,7 +19,7 @@ HOSTILE = "<script>document.title='taken'</script>"
 
 @pytest.fixture
 def page(lake: DuckLake, tmp_path: Path) -> Path:
-    """A page about a lake whose names, authors and messages are markup."""
+    """The page of a lake whose names, authors and messages contain markup."""
     try:
         Chromium.find_program("chromium")
     except ServerUnavailable as error:
@@ -30,58 +30,58 @@ def page(lake: DuckLake, tmp_path: Path) -> Path:
     commit = CommitInfo("<img src=x onerror=\"document.title='taken'\">", "</details></script><h1>", {"a": "</script>"})
     data = pa.table({"<b>p</b>": ["</script>", "a"], "v": [1, 2]})
     lake.write(data, f'"{HOSTILE}"', mode="append", partition_by=["<b>p</b>"], commit=commit)
-    made = tmp_path / "lake.html"
-    made.write_text(lake.report().to_html(), encoding="utf-8")
-    return made
+    page = tmp_path / "lake.html"
+    page.write_text(lake.report().to_html(), encoding="utf-8")
+    return page
 
 
 def opened(page: Path, script: str = "") -> Opened:
-    """Open the page, with a script of a reader's own at its end: clicks, say."""
+    """Open the page with a script at its end, such as a click."""
     page.write_text(page.read_text("utf-8").replace("</body>", f"<script>{script}</script></body>"), encoding="utf-8")
     return open_page(page)
 
 
 def names(dom: str) -> list[str]:
-    """Return the tables that are shown, in order."""
+    """Return the visible tables in order."""
     rows = re.findall(r"<tr( hidden=\"\")?><td data-sort=\"([^\"]*)\"", dom)
     return [name for hidden, name in rows if not hidden]
 
 
 @on_sqlite
-def test_it_renders_without_a_complaint_and_asks_nobody(page: Path) -> None:
-    found = opened(page)
-    assert found.complaints == []
-    assert "main.orders" in found.dom
+def test_the_page_renders_without_console_messages_or_requests(page: Path) -> None:
+    rendered = opened(page)
+    assert rendered.complaints == []
+    assert "main.orders" in rendered.dom
     assert not re.search(r"(src|href)=\"(?!#|data:)", page.read_text("utf-8"))
 
 
 @on_sqlite
 def test_names_authors_and_messages_stay_text(page: Path) -> None:
-    found = opened(page, "document.querySelectorAll('[data-table]').forEach(one => one.click())")
-    assert found.complaints == []
-    assert "<title>lake: DuckLake report</title>" in found.dom
-    assert "<img" not in found.dom
-    assert "&lt;script&gt;document.title='taken'&lt;/script&gt;" in found.dom
-    assert "&lt;b&gt;p&lt;/b&gt; = &lt;/script&gt;" in found.dom
+    rendered = opened(page, "document.querySelectorAll('[data-table]').forEach(one => one.click())")
+    assert rendered.complaints == []
+    assert "<title>lake: DuckLake report</title>" in rendered.dom
+    assert "<img" not in rendered.dom
+    assert "&lt;script&gt;document.title='taken'&lt;/script&gt;" in rendered.dom
+    assert "&lt;b&gt;p&lt;/b&gt; = &lt;/script&gt;" in rendered.dom
 
 
 @on_sqlite
-def test_a_table_opens_and_shows_its_files_and_partitions(page: Path) -> None:
+def test_a_click_on_a_table_shows_its_files_and_partitions(page: Path) -> None:
     script = "document.querySelector('[data-sort=\"main.orders\"] button').click()"
-    found = opened(page, script)
-    assert "9 partitions, day = 2026-11-01 to day = 2026-11-09: bytes of each" in found.dom
-    assert found.dom.count("<i title=") == 9
-    assert "<span>under 1 MiB</span>" in found.dom
-    assert 'class="inside"' not in opened(page, script).dom, "a second click closes it"
+    rendered = opened(page, script)
+    assert "9 partitions, day = 2026-11-01 to day = 2026-11-09: bytes of each" in rendered.dom
+    assert rendered.dom.count("<i title=") == 9
+    assert "<span>under 1 MiB</span>" in rendered.dom
+    assert 'class="inside"' not in opened(page, script).dom, "a second click closes the table"
 
 
 @on_sqlite
-def test_tables_are_sorted_and_found(page: Path) -> None:
+def test_tables_can_be_sorted_and_searched(page: Path) -> None:
     click = "document.querySelectorAll('#list th button')[4].click();"  # by files
     by_files = names(opened(page, click).dom)
     assert by_files[0] == "main.orders"
     assert len(by_files) == 2
-    assert names(opened(page, click).dom) == by_files[::-1], "a second click turns it round"
+    assert names(opened(page, click).dom) == by_files[::-1], "a second click reverses the order"
     script = "const find = document.getElementById('find'); find.value = 'ORD'; find.dispatchEvent(new Event('input'))"
     assert names(opened(page, script).dom) == ["main.orders"]
 

@@ -45,10 +45,10 @@ class Server(ABC):
         """Find a program that `make servers` installed in the repository or on the system."""
         # Debian installs servers to /usr/sbin, which is not on a normal user's PATH.
         path = os.pathsep.join([*map(str, LOCAL_BIN), os.environ.get("PATH", os.defpath), "/usr/sbin"])
-        found = shutil.which(program, path=path)
-        if found is None:
+        executable = shutil.which(program, path=path)
+        if executable is None:
             raise ServerUnavailable(cls.name, cls.how)
-        return Path(found)
+        return Path(executable)
 
 
 def free_port() -> int:
@@ -104,8 +104,8 @@ class ServerProcess:
             time.sleep(0.05)
         code = self._process.poll()
         self.stop()
-        what = f"did not answer within {timeout:g} s" if code is None else f"ended with exit code {code}"
-        raise RuntimeError(f"{self._process.args!r} {what}; the end of its log:\n{self._log_tail()}")
+        failure = f"did not answer within {timeout:g} s" if code is None else f"ended with exit code {code}"
+        raise RuntimeError(f"{self._process.args!r} {failure}; the end of its log:\n{self._log_tail()}")
 
     def stop(self, *, first: signal.Signals = signal.SIGTERM, patience: float = 10) -> None:
         if self._process.poll() is not None:

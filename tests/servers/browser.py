@@ -42,9 +42,8 @@ class Browser:
 
     def click(self, label: str) -> None:
         """Click on the button with a label; if there are several, on the last one."""
-        button = (
-            f"[...document.querySelectorAll('button')].findLast(one => one.innerText.trim() === {json.dumps(label)})"
-        )
+        condition = f"node.innerText.trim() === {json.dumps(label)}"
+        button = f"[...document.querySelectorAll('button')].findLast(node => {condition})"
         self.value(f"{button}.click()")
 
     def value(self, script: str) -> Any:
@@ -82,7 +81,7 @@ def browsing(folder: Path, *, width: int, height: int) -> Iterator[Browser]:
         process.wait_until(lambda: (folder / "DevToolsActivePort").exists())
         port = (folder / "DevToolsActivePort").read_text("utf-8").split()[0]
         with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/json/list") as answer:
-            page = next(one for one in json.load(answer) if one["type"] == "page")
+            page = next(target for target in json.load(answer) if target["type"] == "page")
         with connect(page["webSocketDebuggerUrl"], max_size=None) as socket:
             yield Browser(socket)
     finally:

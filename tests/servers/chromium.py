@@ -55,5 +55,5 @@ def open_page(path: Path, *, width: int = 1280, height: int = 1600, screenshot: 
     """
     command = Chromium.command(path.with_suffix(".profile"), width=width, height=height)
     command += ["--enable-logging=stderr", "--dump-dom", *([f"--screenshot={screenshot}"] if screenshot else [])]
-    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
-    return Opened(done.stdout, _COMPLAINT.findall(done.stderr))
+    completed = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120, check=True)
+    return Opened(completed.stdout, _COMPLAINT.findall(completed.stderr))

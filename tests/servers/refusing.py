@@ -29,7 +29,7 @@ def refusing_to_delete(endpoint: str, refuses: Callable[[str], bool]) -> Iterato
             refused: list[bytes] = []
             if self.command == "POST" and "delete" in self.path.partition("?")[2]:
                 refused = [key for key in _OBJECT.findall(body) if refuses(key.decode())]
-                body = _OBJECT.sub(lambda found: b"" if found[1] in refused else found[0], body)
+                body = _OBJECT.sub(lambda match: b"" if match[1] in refused else match[0], body)
             self.answer(body, refused)
 
         do_PUT = do_POST = do_DELETE = do_GET
@@ -49,8 +49,8 @@ def refusing_to_delete(endpoint: str, refuses: Callable[[str], bool]) -> Iterato
             headers = {name: value for name, value in self.headers.items() if name.lower() != "content-md5"}
             upstream.request(self.command, self.path, body, headers | {"Content-Length": str(len(body))})
             answer = upstream.getresponse()
-            told = answer.read().replace(b"</DeleteResult>", errors + b"</DeleteResult>")
-            self.reply(answer.status, dict(answer.getheaders()), told)
+            body = answer.read().replace(b"</DeleteResult>", errors + b"</DeleteResult>")
+            self.reply(answer.status, dict(answer.getheaders()), body)
             upstream.close()
 
         def reply(self, status: int, headers: dict[str, str], body: bytes) -> None:

@@ -27,10 +27,10 @@ class SparkCluster(Server):
         find_java()
         home = Path(pyspark.__file__).parent
         # Executors have Spark, DuckDB and pyarrow, and a fake package `ducklake_orch` that must not be imported.
-        other = folder / "site" / "ducklake_orch"
-        other.mkdir(parents=True)
-        (other / "__init__.py").write_text("raise ImportError('the copy on the executor was imported')")
-        env = {"SPARK_HOME": str(home), "PYTHONPATH": str(other.parent)}
+        fake_package = folder / "site" / "ducklake_orch"
+        fake_package.mkdir(parents=True)
+        (fake_package / "__init__.py").write_text("raise ImportError('the copy on the executor was imported')")
+        env = {"SPARK_HOME": str(home), "PYTHONPATH": str(fake_package.parent)}
         program = str(home / "bin" / "spark-class")
         port, web = free_port(), free_port()
         url = f"spark://{LOOPBACK}:{port}"
@@ -40,8 +40,8 @@ class SparkCluster(Server):
             place = folder / name
             place.mkdir(parents=True)
             command = [program, f"org.apache.spark.deploy.{kind}", "--host", host, *options]
-            own = {"SPARK_WORKER_DIR": str(place), "SPARK_LOCAL_IP": host}
-            started.append(ServerProcess(command, place, env=env | own))
+            worker_environment = {"SPARK_WORKER_DIR": str(place), "SPARK_LOCAL_IP": host}
+            started.append(ServerProcess(command, place, env=env | worker_environment))
 
         cluster = cls(url, started)
         try:

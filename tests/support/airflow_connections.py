@@ -2,5 +2,5 @@
 
 from collections.abc import Callable
 
-# Makes a connection from its fields, and returns its id.
+# Creates a connection from its fields, and returns its id.
 Connect = Callable[..., str]

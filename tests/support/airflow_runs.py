@@ -12,7 +12,7 @@ try:
 except ImportError:  # before Airflow 3.2
     from airflow.models import dagbag  # type: ignore[no-redef]
 
-# The names that Airflow 3.1.0 has not yet, or has for others.
+# Names that Airflow 3.1.0 lacks or uses differently.
 BundleDagBag: Any = getattr(dagbag, "BundleDagBag", dagbag.DagBag)
 DagSerialization: Any = getattr(serialized_objects, "DagSerialization", vars(serialized_objects)["SerializedDAG"])
 
@@ -21,24 +21,24 @@ def bag_of(folder: Any) -> Any:
     """Read the DAGs of a folder."""
     try:
         return BundleDagBag(dag_folder=folder, bundle_path=folder, bundle_name="dags-folder")
-    except TypeError:  # before Airflow 3.2, where what reads DAGs finds the modules beside them by itself
+    except TypeError:  # before Airflow 3.2, which finds modules in the folder of the DAGs by itself
         sys.path.append(str(folder))
         return BundleDagBag(dag_folder=folder, bundle_path=folder)
 
 
 def bundle() -> Any:
-    """Return where DAGs are looked for."""
+    """Return the DAG bundle."""
     return next(iter(DagBundlesManager().get_all_dag_bundles()))
 
 
 def store(bag: Any) -> None:
-    """Make the DAGs known to the database, as the DAG processor does."""
+    """Store the DAGs in the database, as the DAG processor does."""
     DagBundlesManager().sync_bundles_to_db()
     dagbag.sync_bag_to_db(bag, bundle().name, None)
 
 
 def register(dag: DAG) -> None:
-    """Make a DAG that is in no file known to the database."""
+    """Store a DAG without a file in the database."""
     folder = bundle().path
     bag = bag_of(folder)
     dag.fileloc, dag.relative_fileloc = f"{folder}/{dag.dag_id}.py", f"{dag.dag_id}.py"
@@ -58,5 +58,5 @@ def states(dag_run: Any) -> dict[str, str]:
 
 
 def result(dag_run: Any, task_id: str) -> Any:
-    """Return what a task returned."""
+    """Return the return value of a task."""
     return dag_run.get_task_instance(task_id).xcom_pull(task_ids=task_id)

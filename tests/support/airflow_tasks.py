@@ -1,4 +1,4 @@
-"""Airflow operators run as by a worker, without Airflow's database."""
+"""Runs Airflow operators as a worker does, without Airflow's database."""
 
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,7 @@ ROWS = pa.table({"day": ["2024-01-01", "2024-01-01", "2024-01-02"], "n": [1, 2, 
 
 
 class Ti:
-    """What operators look at of a task that runs."""
+    """The attributes of a running task instance that operators read."""
 
     def __init__(self, task_id: str, run_id: str = "run", try_number: int = 1, max_tries: int = 0) -> None:
         self.dag_id, self.task_id, self.run_id, self.map_index = "dag", task_id, run_id, -1
@@ -25,7 +25,7 @@ class Ti:
 def execute(
     operator: BaseOperator, run_id: str = "run", try_number: int = 1, cleared: bool = False, **context: Any
 ) -> Any:
-    """Do what a worker does with a task, without Airflow's database."""
+    """Execute an operator as a worker does, without Airflow's database."""
     ti = Ti(operator.task_id, run_id, try_number, (operator.retries or 0) + (try_number if cleared else 0))
     whole: Any = {"ti": ti, **context}
     return operator.execute(whole)

@@ -1,4 +1,4 @@
-"""Run the command line and keep what it answers."""
+"""Runs the command line, and captures its output."""
 
 import json
 import os
@@ -36,5 +36,5 @@ def run(*args: str, stdin: str | None = None) -> Answer:
 def run_process(*args: str, **environ: str) -> Answer:
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
     command = [sys.executable, "-m", "ducklake_orch.cli", *args]
-    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
-    return Answer(done.returncode, done.stdout, done.stderr)
+    completed = subprocess.run(command, capture_output=True, text=True, env=env, timeout=120, check=False)
+    return Answer(completed.returncode, completed.stdout, completed.stderr)

@@ -1,4 +1,4 @@
-"""Days of rows, one snapshot each."""
+"""Rows for consecutive days, one snapshot per day."""
 
 from datetime import date, timedelta
 
@@ -10,7 +10,7 @@ FIRST = date(2026, 11, 1)
 
 
 def days(lake: DuckLake, table: str, count: int, *, author: str | None = None) -> None:
-    """Append so many days, one snapshot each; day n has 10 n rows."""
+    """Append a number of days, one snapshot each. Day n has 10 n rows."""
     for number in range(1, count + 1):
         rows = 10 * number
         data = pa.table({"day": [FIRST + timedelta(number - 1)] * rows, "v": list(range(rows))})

@@ -50,7 +50,7 @@ def run_until_killed(
     timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:
     """Run `code` in a new interpreter that kills itself at the fault point, and check that it reached the point."""
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code],
         # The same import path as here, whatever folder pytest was started in.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **(env or {})}
@@ -59,7 +59,8 @@ def run_until_killed(
         text=True,
         timeout=timeout,
     )
-    assert done.returncode == -signal.SIGKILL, (
-        f"The child should die at {fault!r}, and ended with {done.returncode}.\n{done.stdout}\n{done.stderr}"
+    assert completed.returncode == -signal.SIGKILL, (
+        f"The child should die at {fault!r}, and ended with {completed.returncode}.\n"
+        f"{completed.stdout}\n{completed.stderr}"
     )
-    return done
+    return completed

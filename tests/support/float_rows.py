@@ -30,12 +30,12 @@ class Condition(NamedTuple):
     holds: Callable[[float], bool]
 
 
-def _above(one: float, other: float) -> bool:
-    return not math.isnan(other) and (math.isnan(one) or one > other)
+def _above(left: float, right: float) -> bool:
+    return not math.isnan(right) and (math.isnan(left) or left > right)
 
 
-def _equal(one: float, other: float) -> bool:
-    return one == other or (math.isnan(one) and math.isnan(other))
+def _equal(left: float, right: float) -> bool:
+    return left == right or (math.isnan(left) and math.isnan(right))
 
 
 # Comparisons of a column with a constant, and functions that evaluate them.
@@ -55,14 +55,14 @@ def conditions(place: str) -> list[Condition]:
         *(("0", 0.0), ("-0.0", 0.0), ("CAST('-0' AS DOUBLE)", 0.0), ("CAST('nan' AS DOUBLE)", NAN)),
         *(("CAST('inf' AS DOUBLE)", INF), ("1.5", 1.5), ("CAST('5e-324' AS DOUBLE)", 5e-324)),
     ]
-    found = [
+    result = [
         Condition(text.format(place, sql), partial(holds, number))
         for sql, number in constants
         for text, holds in _COMPARISONS.items()
     ]
-    found.append(Condition(f"{place} BETWEEN 0 AND 2", lambda v: 0 <= v <= 2))
-    found.append(Condition(f"NOT ({place} BETWEEN -0.0 AND 9)", lambda v: not 0 <= v <= 9))
-    return found
+    result.append(Condition(f"{place} BETWEEN 0 AND 2", lambda v: 0 <= v <= 2))
+    result.append(Condition(f"NOT ({place} BETWEEN -0.0 AND 9)", lambda v: not 0 <= v <= 9))
+    return result
 
 
 class Rows:

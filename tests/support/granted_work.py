@@ -1,10 +1,10 @@
-"""All that writers, maintainers and readers of a lake do, for tests of what they have to be allowed."""
+"""Everything that writers, maintainers and readers of a lake do, for tests of the permissions that they need."""
 
 import pyarrow as pa
 
 from ducklake_orch import DuckLake, MaintenancePolicy
 
-# Everything there is to do is done, whatever its age.
+# A policy that maintains everything regardless of age.
 _NOW = MaintenancePolicy(
     rewrite={"delete_threshold": 0.01},
     merge={"min_files": 2},
@@ -16,7 +16,7 @@ _NOW = MaintenancePolicy(
 
 
 def write_and_maintain(lake: DuckLake) -> None:
-    """Make a lake, change its rows and columns in every way, and do all of its maintenance."""
+    """Create a lake, change its rows and columns in every way, and run all maintenance operations."""
     rows = pa.table({"id": list(range(100)), "day": [n % 3 for n in range(100)]})
     for n in range(4):
         lake.write(rows, "sales.orders", mode="append", partition_by=["day"], idempotency_key=f"load {n}")
@@ -46,7 +46,7 @@ def write_and_maintain(lake: DuckLake) -> None:
     assert lake.health().grade == "ok"
 
 
-def look(lake: DuckLake) -> None:
+def read_everything(lake: DuckLake) -> None:
     """Read a lake in every way."""
     assert lake.table("sales.orders").count() == lake.read("sales.orders").num_rows > 0
     assert lake.execute("SELECT count(*) FROM sales.items").raise_for_error().rows

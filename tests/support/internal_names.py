@@ -50,22 +50,22 @@ _ALIAS = re.compile(r"\bAS (\w+)|(__ducklake_orch_\w+|_ducklake_internal_\w+)")
 
 def internal_names() -> set[str]:
     """Return every alias in the SQL of the source, and every table that it creates."""
-    found = set[str]()
+    names = set[str]()
     for path in Path(ducklake_orch.__file__).parent.rglob("*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                found |= {one or other for one, other in _ALIAS.findall(node.value)}
+                names |= {alias or table for alias, table in _ALIAS.findall(node.value)}
     # Names are completed with a number, and made longer if they are taken.
-    found |= {f"{name}0" for name in found if name.endswith("_")}
-    return found | {f"{name}_" for name in found if name.startswith("_")}
+    names |= {f"{name}0" for name in names if name.endswith("_")}
+    return names | {f"{name}_" for name in names if name.startswith("_")}
 
 
 def distinct(names: Sequence[str]) -> list[str]:
     """Return the names without those that DuckDB considers equal."""
     kept: dict[str, str] = {}
     for name in sorted(names):
-        kept.setdefault("".join(one.lower() if one.isascii() else one for one in name), name)
+        kept.setdefault("".join(letter.lower() if letter.isascii() else letter for letter in name), name)
     return [name for key, name in kept.items() if key not in ("id", "__duckdb_field_id")]
 
 
@@ -130,7 +130,7 @@ class Table:
     def check(self) -> None:
         columns = ", ".join(map(identifier, ["id", *self.names]))
         with plain(self.lake) as query:
-            assert {one[0]: tuple(one[1:]) for one in query(f"SELECT {columns} FROM t")} == self.rows
+            assert {row[0]: tuple(row[1:]) for row in query(f"SELECT {columns} FROM t")} == self.rows
 
 
 def as_rows(table: pa.Table) -> Rows:

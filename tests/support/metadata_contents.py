@@ -36,37 +36,37 @@ DIFFERENT: Mapping[tuple[str, str], str] = {
 }
 
 
-# --- what is compared -------------------------------------------------------------------------------------------------
+# --- comparison -------------------------------------------------------------------------------------------------------
 
 
 def contents(lake: DuckLake) -> Contents:
     """Return the rows of all metadata tables, without values that may differ."""
-    found: Contents = {}
+    rows_of: Contents = {}
     with lake.connect_metadata() as con:
         for table in TABLES:
             cursor = con.execute(f"SELECT * FROM {table}")
             names = [str(column[0]) for column in cursor.description or ()]
-            found[table] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    label(found)
-    for table, rows in found.items():
+            rows_of[table] = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    label(rows_of)
+    for table, rows in rows_of.items():
         for row in rows:
             for name in row:
                 row[name] = None if (table, name) in DIFFERENT else plain(name, row[name])
-    return found
+    return rows_of
 
 
-def label(found: Contents) -> None:
+def label(contents: Contents) -> None:
     """Label files by their folders, because file names are random and the ids of one commit have any order."""
     first_row: dict[int, int] = {}
     labels = {}
-    for row in found["ducklake_data_file"]:
+    for row in contents["ducklake_data_file"]:
         commit, start = row["begin_snapshot"], row["row_id_start"]
         first_row[commit] = min(start, first_row.get(commit, start))
         row["path"] = text(row["path"]).rpartition("/")[0]
         labels[row["data_file_id"]] = f"{row['path']} of {commit}"
-    for row in found["ducklake_data_file"]:
+    for row in contents["ducklake_data_file"]:
         row["row_id_start"] = first_row[row["begin_snapshot"]]
-    for rows in found.values():
+    for rows in contents.values():
         for row in rows:
             if "data_file_id" in row:
                 row["data_file_id"] = labels[row["data_file_id"]]
@@ -95,7 +95,7 @@ def assert_same(theirs: Contents, ours: Contents) -> None:
         )
 
 
-# --- where we differ on purpose ---------------------------------------------------------------------------------------
+# --- intended differences ---------------------------------------------------------------------------------------------
 
 
 def table_without_bounds(before: Contents, theirs: Contents, ours: Contents) -> None:
@@ -129,7 +129,7 @@ def no_filters_beside_blobs(before: Contents, theirs: Contents, ours: Contents) 
 
 def layout_in_the_creation(before: Contents, theirs: Contents, ours: Contents) -> None:
     """SQL sets the layout of a new table by an ALTER, which adds a token."""
-    (token,) = {one for one in _tokens(theirs) if one.startswith("altered_table:")}
+    (token,) = {token for token in _tokens(theirs) if token.startswith("altered_table:")}
     _tokens(theirs).remove(token)
 
 
@@ -170,25 +170,25 @@ def bounds_as_insert_has_them(before: Contents, theirs: Contents, ours: Contents
     """INSERT and `ducklake_add_data_files` write bounds of booleans and blobs in two forms. We write that of INSERT."""
     typed = {row["column_id"]: text(row["column_type"]) for row in theirs["ducklake_column"]}
     for name in ("ducklake_file_column_stats", "ducklake_table_column_stats"):
-        for other, mine in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
-            if typed[mine["column_id"]] in ("boolean", "blob"):
-                assert mine["min_value"] is not None
-                assert mine["max_value"] != other["max_value"]
-                for one in (mine, other):
-                    one["min_value"] = one["max_value"] = None
+        for their_row, our_row in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
+            if typed[our_row["column_id"]] in ("boolean", "blob"):
+                assert our_row["min_value"] is not None
+                assert our_row["max_value"] != their_row["max_value"]
+                for row in (our_row, their_row):
+                    row["min_value"] = row["max_value"] = None
 
 
 def nothing_is_no_statistics(before: Contents, theirs: Contents, ours: Contents) -> None:
     """If a footer has no statistics, we leave the table's column without bounds and with possible NULLs."""
     name = "ducklake_table_column_stats"
-    known = {row["column_id"] for row in ours[name]}
-    gone = [row for row in theirs[name] if row["column_id"] not in known]
+    column_ids = {row["column_id"] for row in ours[name]}
+    gone = [row for row in theirs[name] if row["column_id"] not in column_ids]
     assert {(row["min_value"], row["max_value"]) for row in gone} == {(None, None)}
-    theirs[name] = [row for row in theirs[name] if row["column_id"] in known]
-    for other, mine in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
-        if other["contains_null"] is None:
-            assert mine["contains_null"]
-            mine["contains_null"] = None
+    theirs[name] = [row for row in theirs[name] if row["column_id"] in column_ids]
+    for their_row, our_row in zip(_by_column(theirs[name]), _by_column(ours[name]), strict=True):
+        if their_row["contains_null"] is None:
+            assert our_row["contains_null"]
+            our_row["contains_null"] = None
 
 
 def promoted_bounds_stay(before: Contents, theirs: Contents, ours: Contents) -> None:
@@ -206,24 +206,26 @@ def delete_files_end_with_their_file(before: Contents, theirs: Contents, ours: C
 
 def _forgotten(theirs: Contents, ours: Contents) -> None:
     pairs = zip(*(_by_column(each["ducklake_table_column_stats"]) for each in (theirs, ours)), strict=True)
-    found = [mine for other, mine in pairs if other["min_value"] is None and mine["min_value"] is not None]
-    assert found
-    for mine in found:
-        mine["min_value"] = mine["max_value"] = None
+    kept = [
+        our_row for their_row, our_row in pairs if their_row["min_value"] is None and our_row["min_value"] is not None
+    ]
+    assert kept
+    for our_row in kept:
+        our_row["min_value"] = our_row["max_value"] = None
 
 
-def _tokens(found: Contents) -> list[str]:
-    changes: list[str] = max(found["ducklake_snapshot_changes"], key=lambda row: row["snapshot_id"])["changes_made"]
+def _tokens(contents: Contents) -> list[str]:
+    changes: list[str] = max(contents["ducklake_snapshot_changes"], key=lambda row: row["snapshot_id"])["changes_made"]
     return changes
 
 
-def _last(found: Contents) -> dict[str, Any]:
-    return max(found["ducklake_snapshot"], key=lambda row: int(row["snapshot_id"]))
+def _last(contents: Contents) -> dict[str, Any]:
+    return max(contents["ducklake_snapshot"], key=lambda row: int(row["snapshot_id"]))
 
 
-def _take(found: Contents, table: str, name: str) -> list[Any]:
+def _take(contents: Contents, table: str, name: str) -> list[Any]:
     """Remove a column, and return its values."""
-    return [row.pop(name) for row in found[table]]
+    return [row.pop(name) for row in contents[table]]
 
 
 def _by_column(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

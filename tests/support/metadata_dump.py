@@ -34,8 +34,8 @@ def restore(lake: DuckLake, state: Dump) -> None:
 
 def readable(state: Dump) -> dict[str, list[dict[str, Any]]]:
     """Return the rows, sorted, without the times at which files were scheduled for deletion."""
-    found = {}
+    tables = {}
     for name, table in state.items():
         rows = [{key: value for key, value in row.items() if key != "schedule_start"} for row in table.to_pylist()]
-        found[name] = sorted(rows, key=repr)
-    return found
+        tables[name] = sorted(rows, key=repr)
+    return tables

@@ -1,4 +1,4 @@
-"""Rows made of numbers, as Arrow tables and as what a query answers."""
+"""Rows of numbers, as Arrow tables and as query results."""
 
 import duckdb
 import pyarrow as pa

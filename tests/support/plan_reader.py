@@ -116,10 +116,10 @@ def unpushed(column: ColumnDef, sql: str) -> str:
 def child_value(inside: str, column: ColumnDef, nodes: list[Node], names: Sequence[MappedName] | None) -> str:
     """Return the value of a column, or of a field of a struct, found by its id or by its mapped name."""
     if names is None:
-        node, deeper = next((one for one in nodes if one.field_id == column.column_id), None), None
+        node, deeper = next((candidate for candidate in nodes if candidate.field_id == column.column_id), None), None
     else:
         name = next((mapped_name for mapped_name in names if mapped_name.column_id == column.column_id), None)
-        node = next((one for one in nodes if name and one.name.lower() == name.source.lower()), None)
+        node = next((candidate for candidate in nodes if name and candidate.name.lower() == name.source.lower()), None)
         deeper = name.children if name else ()
     if node is None:
         return f"CAST({literal(column.initial_default)} AS {duckdb_type(column)})"
@@ -142,8 +142,8 @@ def value(sql: str, column: ColumnDef, node: Node, names: Sequence[MappedName] |
     if column.type == "map":
         parts = zip(("key", "value"), column.children, node.children[0].children, strict=True)
         entry = ", ".join(
-            f"{part}: {value(f'{each}.{part}', one, inner, names[n].children if names else names)}"
-            for n, (part, one, inner) in enumerate(parts)
+            f"{part}: {value(f'{each}.{part}', child, inner, names[n].children if names else names)}"
+            for n, (part, child, inner) in enumerate(parts)
         )
         return f"map_from_entries(list_transform(map_entries({sql}), lambda {each}: {{{entry}}}))"
     return f"CAST({sql} AS {duckdb_type(column)})"

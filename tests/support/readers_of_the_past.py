@@ -15,13 +15,13 @@ from tests.support.table_steps import latest
 def merges(lake: DuckLake, **policy: Any) -> list[Bin]:
     """Return the bins of files that maintenance plans to merge."""
     plan = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"} | policy}, ["merge"])
-    return [one for step in plan.operations for one in step.bins]
+    return [bin_ for step in plan.operations for bin_ in step.bins]
 
 
 def rewrites(lake: DuckLake) -> list[Bin]:
     """Return the bins of files to rewrite: all files with a deleted row."""
     plan = lake.plan_maintenance({"rewrite": {"delete_threshold": 1e-9, "engine": "duckdb"}}, ["rewrite"])
-    return [one for step in plan.operations for one in step.bins]
+    return [bin_ for step in plan.operations for bin_ in step.bins]
 
 
 class Past:
@@ -34,26 +34,26 @@ class Past:
 
     def check(self) -> None:
         """Check that every reader still sees the same rows, and that fsck finds nothing."""
-        for at, now in self._read([*self.seen]).items():
-            for reader, rows in now.items():
+        for at, readers in self._read([*self.seen]).items():
+            for reader, rows in readers.items():
                 assert rows == self.seen[at][reader], f"{reader} at {at}"
         assert self._changes(max(self.seen)) == self.changes
         report = self.lake.fsck(deep=True, storage=True)
         assert report.counts == {}, str(report)
 
     def _read(self, snapshots: Iterable[int]) -> dict[int, dict[str, list[Any]]]:
-        found: dict[int, dict[str, list[Any]]] = {}
+        by_snapshot: dict[int, dict[str, list[Any]]] = {}
         with self.lake.connect() as con:
             for at in snapshots:
                 sql = f"FROM t AT (VERSION => {at})"
                 rows = sorted(con.execute(f"SELECT rowid, * {sql}").fetchall(), key=repr)
-                found[at] = {"DuckDB": rows, "count": con.execute(f"SELECT count(*) {sql}").fetchall()}
+                by_snapshot[at] = {"DuckDB": rows, "count": con.execute(f"SELECT count(*) {sql}").fetchall()}
         with self.lake.reading() as session, session.instance.root.cursor() as con:
             metadata = Metadata(con, self.lake.config)
-            for at, readers in found.items():
+            for at, readers in by_snapshot.items():
                 plan = plan_scan(metadata, metadata.table(TableName("main", "t"), at), at)
                 readers["plan"] = sorted(plan_reader.rows_of(con, plan), key=repr)
-        return found
+        return by_snapshot
 
     def _changes(self, to: int) -> list[tuple[Any, ...]]:
         rows = self.lake.changes("t", to_snapshot=to).to_pylist()

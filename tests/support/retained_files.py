@@ -33,10 +33,10 @@ def check_retained_files(lake: DuckLake) -> int:
         for name, rows in (("data_file", "record_count"), ("delete_file", "delete_count"))
     )
     with lake.connect_metadata() as con:
-        found = con.execute(files).fetchall()
-    for kind, path, size, rows in found:
+        retained = con.execute(files).fetchall()
+    for kind, path, size, rows in retained:
         place = Path(str(path))
         assert place.exists(), f"{kind} {path} is named by a retained snapshot, and is not there"
         assert place.stat().st_size == size, f"{kind} {path} has {place.stat().st_size} bytes, not {size}"
         assert pq.read_metadata(place).num_rows == rows, f"{kind} {path} does not have {rows} rows"
-    return len(found)
+    return len(retained)

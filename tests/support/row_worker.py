@@ -11,7 +11,7 @@ from ducklake_orch.results import WriteResult
 
 # The ids per worker. The ids of workers alternate, so that most files have rows of several workers.
 IDS, WORKERS = 40, 8
-# The commit message of snapshots that expiry keeps, and how often a worker commits one.
+# The commit message of snapshots that expiry keeps, and how often a worker commits such a snapshot.
 KEPT, _KEPT_EVERY = "keep me", 25
 Model = dict[int, int]
 
@@ -42,7 +42,7 @@ class Worker:
         self.done: Counter[str] = Counter()
 
     def step(self) -> None:
-        """Change some rows."""
+        """Change some of the rows."""
         self._value += 1
         steps: list[Callable[[list[int], int], None]] = [
             self.append,
@@ -55,90 +55,92 @@ class Worker:
         if self._engine_writes:
             steps += [self.engine_delete, self.engine_update, self.engine_insert]
         chosen = self._rng.choice(steps)
-        some = [self._number + WORKERS * n for n in self._rng.sample(range(IDS), self._rng.choice((1, 3, 12)))]
-        chosen(some, self._value * WORKERS + self._number)
+        ids = [self._number + WORKERS * n for n in self._rng.sample(range(IDS), self._rng.choice((1, 3, 12)))]
+        chosen(ids, self._value * WORKERS + self._number)
         self.done[chosen.__name__] += 1
 
-    def append(self, some: list[int], value: int) -> None:
-        new = [one for one in some if one not in self.rows]
+    def append(self, ids: list[int], value: int) -> None:
+        new = [id_ for id_ in ids if id_ not in self.rows]
         inline = self._rng.choice(("never", "auto"))
-        done = self._lake.write(_table(new, value), "t", mode="append", inline=inline, commit=self._info)
+        result = self._lake.write(_table(new, value), "t", mode="append", inline=inline, commit=self._info)
         self.rows |= dict.fromkeys(new, value)
-        self._note(done)
+        self._record(result)
 
-    def delete(self, some: list[int], value: int) -> None:
-        gone = self._there(some)
-        done = self._lake.delete("t", _ids(some), commit=self._info)
-        assert done.rows_removed == len(gone)
-        self._forget(gone)
-        self._note(done)
+    def delete(self, ids: list[int], value: int) -> None:
+        existing = self._existing(ids)
+        result = self._lake.delete("t", _condition(ids), commit=self._info)
+        assert result.rows_removed == len(existing)
+        self._remove(existing)
+        self._record(result)
 
-    def update(self, some: list[int], value: int) -> None:
-        there = self._there(some)
-        done = self._lake.update("t", {"v": str(value)}, _ids(some), commit=self._info)
-        assert done.rows_written == len(there)
-        self.rows |= dict.fromkeys(there, value)
-        self._note(done)
+    def update(self, ids: list[int], value: int) -> None:
+        existing = self._existing(ids)
+        result = self._lake.update("t", {"v": str(value)}, _condition(ids), commit=self._info)
+        assert result.rows_written == len(existing)
+        self.rows |= dict.fromkeys(existing, value)
+        self._record(result)
 
-    def merge(self, some: list[int], value: int) -> None:
-        done = self._lake.write(_table(some, value), "t", mode="merge", keys=["id"], commit=self._info)
-        self.rows |= dict.fromkeys(some, value)
-        self._note(done)
+    def merge(self, ids: list[int], value: int) -> None:
+        result = self._lake.write(_table(ids, value), "t", mode="merge", keys=["id"], commit=self._info)
+        self.rows |= dict.fromkeys(ids, value)
+        self._record(result)
 
-    def replace(self, some: list[int], value: int) -> None:
-        kept = some[::2]
-        done = self._lake.write(_table(kept, value), "t", mode="replace_where", where=_ids(some), commit=self._info)
-        self._forget(self._there(some))
+    def replace(self, ids: list[int], value: int) -> None:
+        kept = ids[::2]
+        result = self._lake.write(
+            _table(kept, value), "t", mode="replace_where", where=_condition(ids), commit=self._info
+        )
+        self._remove(self._existing(ids))
         self.rows |= dict.fromkeys(kept, value)
-        self._note(done)
+        self._record(result)
 
-    def engine_delete(self, some: list[int], value: int) -> None:
-        self._run(f"DELETE FROM t WHERE {_ids(some)}")
-        self._forget(self._there(some))
+    def engine_delete(self, ids: list[int], value: int) -> None:
+        self._run(f"DELETE FROM t WHERE {_condition(ids)}")
+        self._remove(self._existing(ids))
 
-    def engine_update(self, some: list[int], value: int) -> None:
-        self._run(f"UPDATE t SET v = {value} WHERE {_ids(some)}")
-        self.rows |= dict.fromkeys(self._there(some), value)
+    def engine_update(self, ids: list[int], value: int) -> None:
+        self._run(f"UPDATE t SET v = {value} WHERE {_condition(ids)}")
+        self.rows |= dict.fromkeys(self._existing(ids), value)
 
-    def engine_insert(self, some: list[int], value: int) -> None:
-        new = [one for one in some if one not in self.rows]
+    def engine_insert(self, ids: list[int], value: int) -> None:
+        new = [id_ for id_ in ids if id_ not in self.rows]
         if new:
-            self._run(f"INSERT INTO t VALUES {', '.join(f'({one}, {value})' for one in new)}")
+            self._run(f"INSERT INTO t VALUES {', '.join(f'({id_}, {value})' for id_ in new)}")
             self.rows |= dict.fromkeys(new, value)
 
     def _run(self, sql: str) -> None:
         self._lake.execute(sql).raise_for_error()
 
-    def _note(self, done: WriteResult) -> None:
-        self.states[done.snapshot_id] = dict(self.rows)
+    def _record(self, result: WriteResult) -> None:
+        self.states[result.snapshot_id] = dict(self.rows)
 
-    def _there(self, some: list[int]) -> list[int]:
-        return [one for one in some if one in self.rows]
+    def _existing(self, ids: list[int]) -> list[int]:
+        return [id_ for id_ in ids if id_ in self.rows]
 
-    def _forget(self, some: list[int]) -> None:
-        for one in some:
-            del self.rows[one]
+    def _remove(self, ids: list[int]) -> None:
+        for id_ in ids:
+            del self.rows[id_]
 
 
 def _table(ids: list[int], value: int) -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([value] * len(ids), pa.int64())})
 
 
-def _ids(some: list[int]) -> str:
-    return f"id IN ({', '.join(map(str, some))})"
+def _condition(ids: list[int]) -> str:
+    return f"id IN ({', '.join(map(str, ids))})"
 
 
 def rows_by_id(table: pa.Table) -> Model:
     """Return the rows of a table by id, and check that each id occurs once."""
-    found = dict(zip(table.column("id").to_pylist(), table.column("v").to_pylist(), strict=True))
-    assert len(found) == table.num_rows, "an id comes twice"
-    return found
+    rows = dict(zip(table.column("id").to_pylist(), table.column("v").to_pylist(), strict=True))
+    assert len(rows) == table.num_rows, "an id occurs twice"
+    return rows
 
 
 def state_at(workers: Sequence[dict[int, Model]], snapshot: int) -> Model:
     """Return the rows of all workers at a snapshot, from their recorded states."""
-    found: Model = {}
+    rows: Model = {}
     for states in workers:
-        then = [state for state in states if state <= snapshot]
-        found |= states[max(then)] if then else {}
-    return found
+        earlier = [recorded for recorded in states if recorded <= snapshot]
+        rows |= states[max(earlier)] if earlier else {}
+    return rows

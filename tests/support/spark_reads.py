@@ -1,4 +1,4 @@
-"""Compare what Spark reads with what DuckDB says, value by value."""
+"""Compares rows read by Spark with those read by DuckDB, value by value."""
 
 import logging
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ ENGINES: list[Literal["native", "duckdb"]] = ["native", "duckdb"]
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type whose values Python holds: moments as numbers, for they may lie beyond the year 9999."""
+    """Return a type whose values Python can represent: timestamps as integers, because years may exceed 9999."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date(kind):
@@ -24,13 +24,13 @@ def plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(plain(kind.key_type), plain(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, plain(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, plain(field.type)) for field in kind])
     return kind
 
 
 def rows(table: pa.Table) -> list[str]:
     """Return the rows of a table as sorted texts."""
-    schema = pa.schema([pa.field(one.name, plain(one.type)) for one in table.schema])
+    schema = pa.schema([pa.field(field.name, plain(field.type)) for field in table.schema])
     return sorted(repr(list(row.values())) for row in table.cast(schema).to_pylist())
 
 
@@ -39,7 +39,7 @@ def execute(lake: DuckLake, *statements: str) -> None:
 
 
 def expected(lake: DuckLake, sql: str) -> list[str]:
-    """Return what DuckDB itself says."""
+    """Return the rows that DuckDB reads."""
     with lake.connect() as con:
         return rows(con.execute(sql).to_arrow_table())
 
@@ -58,7 +58,7 @@ def check(
     snapshot: int | None = None,
     **wanted: Any,
 ) -> None:
-    """Compare all rows of a table with DuckDB's, for each engine."""
+    """Compare all rows of a table with those of DuckDB, for each engine."""
     at = f" AT (VERSION => {snapshot})" if snapshot is not None else ""
     where = f" WHERE {wanted['where']}" if "where" in wanted else ""
     theirs = expected(lake, f"SELECT {select} FROM {table}{at}{where}")
@@ -68,21 +68,21 @@ def check(
 
 
 def check_every_snapshot(lake: DuckLake, spark: SparkSession, table: str = "t", *, first: int = 1) -> None:
-    """Compare a table at every snapshot; in few jobs, for each takes Spark a while."""
+    """Compare a table at every snapshot, in as few Spark jobs as possible, because each job is slow."""
     theirs: dict[int, list[str]] = {}
     with lake.connect() as con:
         for at in range(first, latest(lake) + 1):
             theirs[at] = rows(con.execute(f"SELECT {at} AS at, * FROM {table} AT (VERSION => {at})").to_arrow_table())
     for engine in ENGINES:
         frames: dict[str, DataFrame] = {}
-        # DuckDB's reading of files is tested without Spark, too: every other snapshot, and the last.
-        some = [*theirs] if engine == "native" else [*theirs][::-2]
-        for at in some:
+        # Reads by DuckDB are also tested without Spark, so every second snapshot and the last one suffice here.
+        snapshots = [*theirs] if engine == "native" else [*theirs][::-2]
+        for at in snapshots:
             frame = lake.read(table, spark, snapshot=at, engine=engine).selectExpr(f"{at} AS at", "*")
             shape = frame.schema.simpleString()
             frames[shape] = frames[shape].unionAll(frame) if shape in frames else frame
         ours = [row for frame in frames.values() for row in read_rows(frame)]
-        for at in some:
+        for at in snapshots:
             assert sorted(row for row in ours if row.startswith(f"[{at},")) == theirs[at], f"{engine} at snapshot {at}"
 
 

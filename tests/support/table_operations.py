@@ -53,8 +53,8 @@ class Operation:
 
 def sql(name: str, statements: str | Sequence[str], then: Callable[[Rows], Rows], kind: str = "rows") -> Operation:
     """Return an operation by the engine's SQL."""
-    some = (statements,) if isinstance(statements, str) else tuple(statements)
-    return Operation(name, lambda lake: lake.execute(some, force=True).raise_for_error(), then, kind, some)
+    script = (statements,) if isinstance(statements, str) else tuple(statements)
+    return Operation(name, lambda lake: lake.execute(script, force=True).raise_for_error(), then, kind, script)
 
 
 def same(rows: Rows) -> Rows:

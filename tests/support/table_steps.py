@@ -34,14 +34,14 @@ UPDATES = [
 MERGES = ["CALL ducklake_merge_adjacent_files('lake')"]
 
 
-def step(lake: DuckLake, what: str, n: int, m: int) -> None:
-    match what:
+def step(lake: DuckLake, change: str, n: int, m: int) -> None:
+    match change:
         case "append":
             lake.write(rows_of((n, "ours"), (n + 1, None)), "t", mode="append")
         case "inline":
             lake.write(rows_of((n, "few"), (n + 1, "NULL")), "t", mode="append", inline="auto")
         case "replace":
-            lake.write(rows_of((n, "all anew")), "t", mode="overwrite")
+            lake.write(rows_of((n, "replaced")), "t", mode="overwrite")
         case "our delete":
             lake.delete("t", f"k % 6 = {m}")
         case "our update":
@@ -49,7 +49,7 @@ def step(lake: DuckLake, what: str, n: int, m: int) -> None:
         case "our merge":
             lake.write(rows_of((n - 10, "merged"), (n + 3, "new")), "t", mode="merge", keys=["k"])
         case _:
-            run(lake, *what.format(n=n, m=m).split("; "))
+            run(lake, *change.format(n=n, m=m).split("; "))
 
 
 def run(lake: DuckLake, *statements: str) -> None:

@@ -11,7 +11,7 @@ from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.maintenance.results import MaintenanceReport
 
 Rows = list[tuple[Any, ...]]
-# Everything at once, whatever its age: only in tests is nobody else there.
+# All operations regardless of age, which is safe only without concurrent readers and writers.
 ALL_OF_IT = MaintenancePolicy(
     expire={"older_than": 0, "retain_last": 1},
     cleanup={"older_than": 0},
@@ -28,34 +28,34 @@ def rows(start: int, count: int) -> pa.Table:
 
 
 def small_files(lake: DuckLake, table: str = "t", files: int = 5, each: int = 20) -> None:
-    """Append so many small files."""
+    """Append a number of small files."""
     for number in range(files):
         lake.write(rows(number * each, each), table, mode="append")
 
 
 def worn(lake: DuckLake) -> None:
-    """Make a lake that every operation finds something in: `t`, `d` with deletions, `i` with inlined rows."""
+    """Create tables that give every operation work: `t`, `d` with deletions, `i` with inlined rows."""
     small_files(lake, "t")
     small_files(lake, "d", files=1, each=100)
-    lake.delete("d", "k < 25")  # few enough for a delete file
+    lake.delete("d", "k < 25")  # below the threshold of a rewrite, so a delete file is written
     lake.write(rows(0, 3), "i", mode="append", inline="auto")
 
 
 def worn_at_random(lake: DuckLake, seed: int, steps: int = 18) -> None:
-    """Make a lake of three tables that went through whatever there is; `p` is partitioned, `gone` maybe dropped."""
+    """Create three tables with random changes; `p` is partitioned, and `gone` may be dropped."""
     rng = Random(seed)
     for name in ("p", "q", "gone"):
-        data = rows(0, 60).append_column("part", [[one % 3 for one in range(60)]])
+        data = rows(0, 60).append_column("part", [[key % 3 for key in range(60)]])
         lake.write(data, name, mode="append", partition_by=["part"] if name == "p" else None)
     for number in range(1, steps):
         name, start, count = rng.choice(("p", "p", "q", "gone")), rng.randrange(0, 300), rng.randrange(1, 40)
         data = rows(start, count).append_column("part", [[rng.randrange(3) for _ in range(count)]])
         where = f"k % {rng.randrange(2, 12)} = 0"
-        change = rng.choice(("append", "append", "few", "delete", "update", "replace", "merge", "overwrite"))
+        change = rng.choice(("append", "append", "inline", "delete", "update", "replace", "merge", "overwrite"))
         match change:
             case "append":
                 lake.write(data, name, mode="append")
-            case "few":
+            case "inline":
                 lake.write(data.slice(0, 3), name, mode="append", inline="auto")
             case "delete":
                 lake.delete(name, where)
@@ -82,8 +82,8 @@ def row_ids(lake: DuckLake, table: str = "t") -> dict[int, int]:
 
 
 def history(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[int, dict[str, Rows]]:
-    """Return the contents at every snapshot in which all tables are there, as the engine reads them."""
-    snapshots = [one.snapshot_id for one in lake.snapshots()]
+    """Return the contents at every snapshot in which all tables exist, as the engine reads them."""
+    snapshots = [snapshot.snapshot_id for snapshot in lake.snapshots()]
     with lake.connect() as con:
 
         def at(name: str, snapshot: int) -> Rows | None:
@@ -92,10 +92,10 @@ def history(lake: DuckLake, tables: Sequence[str] = ("t",)) -> dict[int, dict[st
             except duckdb.CatalogException:
                 return None
 
-        found = {one: {name: at(name, one) for name in tables} for one in snapshots}
+        states = {snapshot: {name: at(name, snapshot) for name in tables} for snapshot in snapshots}
     return {
-        one: {name: some for name, some in state.items() if some is not None}
-        for one, state in found.items()
+        snapshot: {name: rows for name, rows in state.items() if rows is not None}
+        for snapshot, state in states.items()
         if None not in state.values()
     }
 
@@ -111,7 +111,7 @@ def metadata(lake: DuckLake) -> dict[str, Rows]:
 
 
 def whole(lake: DuckLake) -> None:
-    """Check that nothing is broken, in the catalog, in the files, in the storage."""
+    """Check that fsck finds nothing in the catalog, the files and the storage."""
     report = lake.fsck(deep=True, storage=True)
     assert not report.counts, str(report)
 

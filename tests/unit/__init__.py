@@ -1,1 +1,1 @@
-"""Tests without engine and network."""
+"""Tests without servers and network."""

@@ -1,4 +1,4 @@
-"""What the unit tests share."""
+"""Fixtures of the unit tests."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def toml(tmp_path: Path) -> Callable[[str], Path]:
-    """Write a configuration file."""
+    """Return a function that writes a configuration file."""
 
     def write(text: str) -> Path:
         path = tmp_path / "ducklake.toml"

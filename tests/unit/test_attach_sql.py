@@ -1,4 +1,4 @@
-"""The SQL that opens a lake, word for word: for every catalog and every storage, and for MotherDuck's three modes."""
+"""The exact SQL that opens a lake, for every catalog, every storage and the three modes of MotherDuck."""
 
 import subprocess
 import sys
@@ -31,7 +31,7 @@ def secrets_of(**fields: Any) -> list[str]:
     ]
 
 
-def test_a_whole_preview_loads_sets_attaches_and_enters() -> None:
+def test_a_preview_loads_extensions_applies_settings_attaches_and_uses_the_lake() -> None:
     assert statements(catalog=SQLITE, storage="/data/files", settings={"threads": 2}, extensions=["httpfs"]) == [
         'LOAD "ducklake";',
         'LOAD "sqlite_scanner";',
@@ -88,12 +88,12 @@ def test_each_catalog_is_attached_without_credentials_in_the_statement(catalog: 
         ("mysql://me:canary@db:3307/cat", "TYPE mysql, HOST 'db', PORT 3307, DATABASE 'cat', USER 'me'"),
     ],
 )
-def test_a_servers_credentials_are_in_a_secret_of_this_connection(catalog: str, expected: str) -> None:
+def test_server_credentials_are_in_a_temporary_secret(catalog: str, expected: str) -> None:
     secret = f"CREATE OR REPLACE TEMPORARY SECRET \"ducklake_orch_catalog\" ({expected}, PASSWORD '***');"
     assert secrets_of(catalog=catalog, storage="/data") == [secret]
 
 
-def test_a_secret_that_is_there_already_is_not_made() -> None:
+def test_an_existing_secret_is_not_created_again() -> None:
     assert secrets_of(catalog="mysql:///?secret_name=mine", storage="s3://bucket?secret_name=theirs") == []
 
 
@@ -148,11 +148,11 @@ def test_a_secret_that_is_there_already_is_not_made() -> None:
         ),
     ],
 )
-def test_each_storages_credentials_are_in_a_secret_for_its_bucket_alone(storage: Any, expected: str) -> None:
+def test_storage_credentials_are_in_a_secret_scoped_to_the_bucket(storage: Any, expected: str) -> None:
     assert secrets_of(storage=storage) == [f'CREATE OR REPLACE TEMPORARY SECRET "ducklake_orch_storage" ({expected});']
 
 
-def test_options_of_attach_stand_in_it() -> None:
+def test_attach_options_are_in_the_attach_statement() -> None:
     text = attach_of(
         catalog="duckdb:////a",
         alias="my lake",
@@ -187,12 +187,12 @@ def test_a_reader_is_pinned_and_never_creates(pin: Pin, expected: str) -> None:
     assert f"(DATA_PATH '/f/', {expected});" in preview(config, pin)
 
 
-def test_without_create_if_missing_attach_is_told_not_to_create() -> None:
+def test_without_create_if_missing_attach_disables_creation() -> None:
     assert attach_of(catalog="duckdb:////a", create=False).endswith("META_TYPE 'duckdb', CREATE_IF_NOT_EXISTS false);")
 
 
 class TestMotherDuck:
-    """Its statements are those of its documentation; names and texts are quoted."""
+    """The statements follow the documentation of MotherDuck, with quoted names and texts."""
 
     bucket = f"s3://mybucket/my_optional_path?{KEYS}&region=us-east-1"
     secret = (
@@ -201,7 +201,7 @@ class TestMotherDuck:
     )
 
     def of(self, url: str, **fields: Any) -> list[str]:
-        """Return what comes after extensions and time zone."""
+        """Return the statements after those for extensions and time zone."""
         lines = statements(**({"name": "my_ducklake", "catalog": url} | fields))
         return lines[lines.index("SET GLOBAL TimeZone = 'UTC';") + 1 :]
 
@@ -214,14 +214,14 @@ class TestMotherDuck:
         create = self.of("md:my_ducklake", data_inlining_row_limit=100)[1]
         assert create == 'CREATE DATABASE "my_ducklake" (TYPE DUCKLAKE, DATA_INLINING_ROW_LIMIT 100);'
 
-    def test_a_managed_lake_that_is_there_is_attached_by_its_name(self) -> None:
+    def test_an_existing_managed_lake_is_attached_by_name(self) -> None:
         assert self.of("md:my_ducklake?token=canary", create=False) == [
             "SET motherduck_token = '***';",
             "ATTACH 'md:my_ducklake';",
             'USE "my_ducklake";',
         ]
 
-    def test_ones_own_bucket_gets_a_secret_at_motherduck_once_it_is_connected(self) -> None:
+    def test_an_own_bucket_gets_a_secret_at_motherduck_after_connecting(self) -> None:
         assert self.of("md:my_ducklake?mode=own_bucket", storage=self.bucket) == [
             "ATTACH 'md:';",
             self.secret,
@@ -242,15 +242,15 @@ class TestMotherDuck:
             ),
         ],
     )
-    def test_the_secret_can_be_of_r2_or_of_a_profile(self, storage: str, expected: str) -> None:
+    def test_the_secret_may_be_for_r2_or_from_a_profile(self, storage: str, expected: str) -> None:
         secret = f'CREATE OR REPLACE SECRET "ducklake_orch_my_ducklake" IN MOTHERDUCK ({expected});'
         assert secret in self.of("md:my_ducklake?mode=own_bucket", storage=storage)
 
-    def test_a_secret_that_is_at_motherduck_already_is_not_made(self) -> None:
+    def test_an_existing_motherduck_secret_is_not_created_again(self) -> None:
         lines = self.of("md:my_ducklake?mode=own_bucket&secret_name=theirs", storage="s3://mybucket")
         assert [line for line in lines if "SECRET" in line] == []
 
-    def test_ones_own_compute_attaches_the_metadata_through_ducklake(self) -> None:
+    def test_own_compute_attaches_the_metadata_through_ducklake(self) -> None:
         fields = {"storage": self.bucket, "alias": "my alias", "create": False}
         attach = (
             "ATTACH 'ducklake:md:__ducklake_metadata_my_ducklake' AS \"my alias\""
@@ -287,10 +287,10 @@ print(DuckLake.from_url("lake", catalog="postgresql://u:canary@h/d", storage="s3
     assert "canary" not in run.stdout
 
 
-def test_what_runs_is_what_is_previewed_with_the_secrets_filled_in(tmp_path: Path) -> None:
+def test_connect_runs_the_previewed_statements_with_secrets_filled_in(tmp_path: Path) -> None:
     log = tmp_path / "queries.log"
     storage = f"s3://bucket/prefix?{KEYS}&endpoint=127.0.0.1:1"
-    # The engine's own log of queries, from this setting on.
+    # The engine logs all queries after this setting.
     lake = DuckLake.local(tmp_path / "lake", storage=storage, settings={"log_query_path": str(log), "threads": 2})
     with lake.connect() as con:
         assert con.execute("SELECT current_database()").fetchone() == ("lake",)

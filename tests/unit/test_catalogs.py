@@ -1,4 +1,4 @@
-"""Catalogs: what their fields take, and what is refused before anything is connected."""
+"""Catalog models: accepted values, and values that are refused before connecting."""
 
 from pathlib import Path
 from typing import Any
@@ -17,19 +17,19 @@ from ducklake_orch.errors import ConfigError
 
 
 @pytest.mark.parametrize("kind", CATALOGS.types)
-def test_every_field_is_described_and_no_unknown_one_is_taken(kind: str) -> None:
+def test_every_field_has_a_description_and_unknown_fields_are_refused(kind: str) -> None:
     model = CATALOGS.types[kind]
     assert all(field.description for field in model.model_fields.values())
     with pytest.raises(ConfigError, match="unknown key `nonsense`"):
         CATALOGS.read({"type": kind, "path": "x", "database": "x", "nonsense": 1})
 
 
-def test_an_unknown_key_names_the_nearest() -> None:
+def test_the_error_for_an_unknown_key_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"postgres: unknown key `pasword`.*Did you mean `password`"):
         CATALOGS.read({"type": "postgres", "pasword": "x"})
 
 
-def test_an_unknown_type_names_the_nearest() -> None:
+def test_the_error_for_an_unknown_type_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"`postgre`.*Did you mean `postgres`"):
         CATALOGS.read({"type": "postgre"})
 
@@ -39,7 +39,7 @@ def test_a_table_needs_a_type() -> None:
         CATALOGS.read({"path": "lake.sqlite"})
 
 
-def test_a_model_is_taken_as_it_is() -> None:
+def test_a_model_is_used_unchanged() -> None:
     model = SQLiteCatalog(path=Path("lake.sqlite"))
     assert CATALOGS.read(model) is model
 
@@ -68,13 +68,13 @@ def test_a_port_may_be_a_text() -> None:
 
 @pytest.mark.parametrize("model", [PostgresCatalog, MySQLCatalog])
 @pytest.mark.parametrize("field", ["host", "port", "database", "user", "password"])
-def test_a_secret_name_stands_alone(model: Any, field: str) -> None:
+def test_a_secret_name_excludes_credentials(model: Any, field: str) -> None:
     assert model(secret_name="there").secret_name == "there"
     with pytest.raises(ConfigError, match=rf"`secret_name` and `{field}` exclude each other"):
         model(secret_name="there", **{field: 1 if field == "port" else "x"})
 
 
-def test_libpq_parameters_are_known_ones() -> None:
+def test_an_unknown_libpq_parameter_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"`sslrootcrt`.*Did you mean `sslrootcert`"):
         PostgresCatalog(parameters={"sslrootcrt": "x"})
 
@@ -86,7 +86,7 @@ def test_libpq_parameters_may_be_numbers() -> None:
     }
 
 
-def test_modes_are_known_ones() -> None:
+def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(ConfigError, match="`mode` = 'ours'"):
         CATALOGS.read({"type": "motherduck", "database": "db", "mode": "ours"})
     with pytest.raises(ConfigError, match="sslmode"):
@@ -99,7 +99,7 @@ def test_motherduck_needs_a_database() -> None:
     assert MotherDuckCatalog(database="db").mode == "managed"
 
 
-def test_secrets_are_listed_for_the_scrubber() -> None:
+def test_a_model_lists_its_secrets_for_the_scrubber() -> None:
     assert PostgresCatalog(host="h", password="canary").secret_values() == ["canary"]
     assert MotherDuckCatalog(database="db", token="canary").secret_values() == ["canary"]
     assert SQLiteCatalog(path=Path("x")).secret_values() == []

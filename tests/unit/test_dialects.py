@@ -1,4 +1,4 @@
-"""Which catalog a lake has is known to `config/` and `engine/dialects/` alone."""
+"""Only `config/` and `engine/dialects/` depend on the type of the catalog."""
 
 import ast
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 
 PACKAGE = Path(ducklake_orch.__file__).parent
-# Dagster's copies of the configuration models are models themselves.
+# Dagster's copies of the configuration models are configuration as well.
 MODELS = (PACKAGE / "config", PACKAGE / "engine" / "dialects", PACKAGE / "dagster" / "configuration.py")
-CLASSES = {one.__name__ for one in CATALOGS.types.values()} | {"FileCatalog", "ServerCatalog"}
+CLASSES = {model.__name__ for model in CATALOGS.types.values()} | {"FileCatalog", "ServerCatalog"}
 ALLOWED = """
 def shown(config):
     return {"catalog": config.catalog.type}, f"a {catalog.type} catalog", config.catalog.to_url()
@@ -32,8 +32,8 @@ REFUSED = [
 ]
 
 
-def is_kind(node: ast.AST) -> bool:
-    """Whether a node is `….catalog.type`."""
+def is_catalog_type(node: ast.AST) -> bool:
+    """Return whether a node is `….catalog.type`."""
     if not (isinstance(node, ast.Attribute) and node.attr == "type"):
         return False
     owner = node.value
@@ -42,36 +42,38 @@ def is_kind(node: ast.AST) -> bool:
     )
 
 
-def branches(tree: ast.AST) -> Iterator[int]:
-    """Find the lines that decide by the kind of a catalog."""
+def catalog_branches(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that branch on the type of a catalog."""
     for node in ast.walk(tree):
-        names = {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+        names = {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
         match node:
             case ast.Call(func=ast.Name(id="isinstance" | "issubclass")) | ast.MatchClass() if names & CLASSES:
                 yield getattr(node, "lineno", 0)
-            case ast.Compare() if any(map(is_kind, [node.left, *node.comparators])):
+            case ast.Compare() if any(map(is_catalog_type, [node.left, *node.comparators])):
                 yield node.lineno
-            case ast.Match(subject=one) | ast.Subscript(slice=one) | ast.Call(args=[one, *_]) if is_kind(one):
+            case ast.Match(subject=part) | ast.Subscript(slice=part) | ast.Call(args=[part, *_]) if is_catalog_type(
+                part
+            ):
                 yield getattr(node, "lineno", 0)
 
 
-def test_no_other_module_decides_by_the_kind_of_catalog() -> None:
-    found = [
+def test_only_config_and_dialects_branch_on_the_catalog_type() -> None:
+    branches = [
         f"{path.relative_to(PACKAGE)}:{line}"
         for path in PACKAGE.rglob("*.py")
         if not any(path.is_relative_to(model) for model in MODELS)
-        for line in branches(ast.parse(path.read_text()))
+        for line in catalog_branches(ast.parse(path.read_text()))
     ]
-    assert found == []
+    assert branches == []
 
 
 @pytest.mark.parametrize("code", REFUSED)
-def test_a_decision_by_the_kind_of_catalog_is_found(code: str) -> None:
-    assert list(branches(ast.parse(code)))
+def test_a_branch_on_the_catalog_type_is_detected(code: str) -> None:
+    assert list(catalog_branches(ast.parse(code)))
 
 
-def test_the_kind_of_a_catalog_may_be_shown() -> None:
-    assert list(branches(ast.parse(ALLOWED))) == []
+def test_printing_the_catalog_type_is_allowed() -> None:
+    assert list(catalog_branches(ast.parse(ALLOWED))) == []
 
 
 @pytest.mark.parametrize(

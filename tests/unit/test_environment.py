@@ -1,4 +1,4 @@
-"""`DUCKLAKE_…` variables: every field by its name, every mistake by its own."""
+"""`DUCKLAKE_…` variables set every field, and the error for an invalid variable names it."""
 
 from typing import Any
 
@@ -67,12 +67,12 @@ def test_catalog_and_storage_may_be_json() -> None:
     assert read_config.data_path == "s3://b/"
 
 
-def test_one_key_beside_a_url_wins_over_it() -> None:
+def test_a_variable_for_a_key_overrides_the_url() -> None:
     catalog = config(DUCKLAKE_CATALOG="postgresql://u:url@h/db", DUCKLAKE_CATALOG__PASSWORD="key").catalog
     assert catalog.secret_values() == ["key"]
 
 
-def test_an_account_beside_a_url_completes_it() -> None:
+def test_a_variable_for_the_account_completes_the_url() -> None:
     assert config(DUCKLAKE_STORAGE="az://c/p", DUCKLAKE_STORAGE__ACCOUNT_NAME="a").data_path == "az://c/p/"
 
 
@@ -80,7 +80,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
     assert read(DUCKLAKE_CATALOG="", DUCKLAKE_CATALOG__PASSWORD="", DUCKLAKE_SETTINGS="") == {}
 
 
-def test_other_programs_variables_are_left_alone() -> None:
+def test_variables_of_other_programs_are_ignored() -> None:
     assert read(DUCKLAKE_ORCH_ANYTHING="x", DUCK="x", DUCKLAKEX="x", DUCKLAKE_CONFIG="x", DUCKLAKE_PROFILE="x") == {}
 
 
@@ -97,13 +97,13 @@ def test_other_programs_variables_are_left_alone() -> None:
         ("DUCKLAKE_STORAGE__", "DUCKLAKE_STORAGE"),
     ],
 )
-def test_an_unknown_variable_names_the_nearest(variable: str, nearest: str) -> None:
+def test_the_error_for_an_unknown_variable_suggests_the_nearest(variable: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=rf"`{variable}` is unknown\. Did you mean `{nearest}`"):
         read(**{variable: "x"})
 
 
 @pytest.mark.parametrize("variable", ["DUCKLAKE_ON_CONNECT", "DUCKLAKE_ON_ATTACH"])
-def test_hooks_are_python(variable: str) -> None:
+def test_hooks_cannot_be_set_by_variables(variable: str) -> None:
     with pytest.raises(ConfigError, match="Pass it as an argument"):
         read(**{variable: "os.system"})
 
@@ -118,7 +118,7 @@ def test_hooks_are_python(variable: str) -> None:
         ("DUCKLAKE_EXTENSIONS", '["a"'),
     ],
 )
-def test_what_should_be_json_and_is_not(variable: str, text: str) -> None:
+def test_invalid_json_in_a_variable_is_refused(variable: str, text: str) -> None:
     with pytest.raises(ConfigError, match=rf"environment {variable}: the value is not a JSON") as caught:
         read(**{variable: text})
     assert "canary" not in str(caught.value)
@@ -158,7 +158,7 @@ def test_what_should_be_json_and_is_not(variable: str, text: str) -> None:
         {"name": "d", "catalog": "sqlite:///d.sqlite", "storage": "d", "as_of": "2024-01-01T00:00:00+00:00"},
     ],
 )
-def test_a_lake_is_written_as_variables_that_mean_it(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lake_written_as_variables_is_read_back(fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     lake = DuckLake(LakeConfig(**fields))
     for name, value in lake.environment().items():
         monkeypatch.setenv(name, value)

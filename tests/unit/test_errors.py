@@ -1,4 +1,4 @@
-"""Errors: two families, messages that survive a process boundary, a form for results."""
+"""Errors have one of two families, survive pickling, and convert to dicts."""
 
 import inspect
 import json
@@ -18,11 +18,11 @@ ALL = [
 
 @pytest.mark.parametrize("kind", ALL)
 class TestEveryError:
-    def test_is_of_one_family(self, kind: type[DuckLakeOrchError]) -> None:
+    def test_every_error_has_one_family(self, kind: type[DuckLakeOrchError]) -> None:
         assert issubclass(kind, TransientError) != issubclass(kind, TerminalError)
         assert kind("x").retryable is issubclass(kind, TransientError)
 
-    def test_survives_pickling(self, kind: type[DuckLakeOrchError]) -> None:
+    def test_every_error_survives_pickling(self, kind: type[DuckLakeOrchError]) -> None:
         error = kind("It broke.", remedy="Mend it.")
         error.__dict__["sql"] = "SELECT 1"
         error.add_note("on the way")
@@ -32,7 +32,7 @@ class TestEveryError:
         assert (copy.message, copy.remedy, copy.__dict__["sql"]) == ("It broke.", "Mend it.", "SELECT 1")
         assert copy.__notes__ == ["on the way"]
 
-    def test_has_a_form_for_results(self, kind: type[DuckLakeOrchError]) -> None:
+    def test_every_error_converts_to_a_dict(self, kind: type[DuckLakeOrchError]) -> None:
         form = kind("It broke.", remedy="Mend it.").to_dict()
         assert json.loads(json.dumps(form)) == form
         assert form == {
@@ -50,17 +50,17 @@ def test_the_text_is_message_and_remedy() -> None:
     assert str(TerminalError("It broke.")) == "It broke."
 
 
-def test_an_error_that_somebody_derives_is_explained_where_its_base_is() -> None:
-    class NotMine(errors.LakeLockedError):
+def test_a_derived_error_links_to_the_documentation_of_its_base() -> None:
+    class DerivedError(errors.LakeLockedError):
         pass
 
-    assert NotMine("x").docs == "docs/errors.md#lakelockederror"
+    assert DerivedError("x").docs == "docs/errors.md#lakelockederror"
 
 
 def test_a_missing_extra_is_an_import_error() -> None:
     assert issubclass(errors.MissingExtraError, ImportError)
 
 
-def test_all_of_them_are_ours() -> None:
+def test_all_errors_derive_from_one_base() -> None:
     assert all(issubclass(kind, DuckLakeOrchError) for kind in ALL)
     assert not issubclass(errors.OptionDriftWarning, DuckLakeOrchError)

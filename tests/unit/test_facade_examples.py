@@ -1,4 +1,4 @@
-"""Every public method of the facade has an example in its docstring, and all examples run."""
+"""Every public method of the facade has an example in its docstring, and every example runs."""
 
 import doctest
 import inspect
@@ -12,7 +12,7 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.table import LakeTable
 
-# Opens what the package's own verbs run in; users have `connect`.
+# Internal: opens the session of a verb. Users call `connect`.
 INTERNAL = {"reading"}
 CLASSES = (DuckLake, LakeTable)
 METHODS = [
@@ -28,15 +28,15 @@ def examples(doc: str | None, name: str, globs: dict[str, Any]) -> doctest.DocTe
 
 
 def run(test: doctest.DocTest) -> str:
-    """Run examples; return what differs from what they say."""
-    found: list[str] = []
-    doctest.DocTestRunner(verbose=False).run(test, out=found.append, clear_globs=False)
-    return "".join(found)
+    """Run examples; return the differences from their expected output."""
+    output: list[str] = []
+    doctest.DocTestRunner(verbose=False).run(test, out=output.append, clear_globs=False)
+    return "".join(output)
 
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The lake that the docstring of `DuckLake` describes."""
+    """The lake in the docstring of `DuckLake`."""
     monkeypatch.chdir(tmp_path)
     before = dict(os.environ)
     globs: dict[str, Any] = {"os": os, "Path": Path}
@@ -47,15 +47,15 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
     os.environ.update(before)
 
 
-@pytest.mark.parametrize(("owner", "name"), METHODS, ids=[f"{one.__name__}.{name}" for one, name in METHODS])
+@pytest.mark.parametrize(("owner", "name"), METHODS, ids=[f"{owner.__name__}.{name}" for owner, name in METHODS])
 def test_the_example_of_a_method_runs(shop: dict[str, Any], owner: type, name: str) -> None:
     test = examples(inspect.getdoc(getattr(owner, name)), name, shop)
     assert test.examples, f"{owner.__name__}.{name} has no example"
     assert run(test) == ""
 
 
-def test_a_method_with_more_than_ten_arguments_says_why() -> None:
+def test_a_method_with_more_than_ten_arguments_explains_them() -> None:
     for owner, name in METHODS:
         method = inspect.getattr_static(owner, name)
-        if inspect.isfunction(method) and len(inspect.signature(method).parameters) > 11:  # `self` is one
+        if inspect.isfunction(method) and len(inspect.signature(method).parameters) > 11:  # including `self`
             assert "arguments" in (inspect.getdoc(method) or "").split("Args:")[0], name

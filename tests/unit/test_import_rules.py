@@ -1,4 +1,4 @@
-"""Who may import whom in the whole package: a table of allowed imports, read against the source of every module."""
+"""A table of allowed imports between the parts of the package, checked against the source of every module."""
 
 import ast
 from collections import Counter, defaultdict
@@ -14,8 +14,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "ducklake_orch"
 
-# The packages that have a face: whoever is outside one of them imports from its `__init__.py` only.
-FACES = [
+# Packages with a public module: code outside the package imports only from its `__init__.py`.
+PUBLIC_PACKAGES = [
     "catalog.metadata",
     "catalog.parquet",
     "catalog.scan",
@@ -29,7 +29,7 @@ FACES = [
     "catalog.fsck",
 ]
 
-# The modules beside the packages are the facade of the lake, but for those that stand below everything.
+# Top-level modules belong to the facade, except those that every part may import.
 FACADE = ["__init__", "lake", "table", "frames"]
 
 BASE = ["errors", "results", "config", "engine"]
@@ -38,7 +38,7 @@ _COMMIT = [*_LOW, "catalog.scan", "catalog.writing"]
 _SEARCH = [*_COMMIT, "catalog.commit"]
 _VERBS = [*_SEARCH, "catalog.search"]
 
-# What a part may import when it runs, at the top of a module or inside a function. Imports point down.
+# Allowed runtime imports of each part, at the top of a module or inside a function. Imports point down.
 ALLOWED: dict[str, list[str]] = {
     "errors": [],
     "results": ["errors"],
@@ -57,40 +57,40 @@ ALLOWED: dict[str, list[str]] = {
     "catalog.lifecycle": _VERBS,
     "catalog.ingest": _VERBS,
     "catalog.fsck": [*_LOW, "catalog.commit"],
-    "spark": [*BASE, *FACES],
-    "maintenance": [*BASE, *FACES, "spark"],
-    "report": [*BASE, *FACES, "maintenance"],
-    "facade": [*BASE, *FACES, "spark", "maintenance", "report"],
-    "host_partitions": [*BASE, *FACES, "facade"],
-    "dagster": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "host_partitions"],
-    "airflow": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "host_partitions"],
-    "cli": [*BASE, *FACES, "spark", "maintenance", "report", "facade", "host_partitions"],
+    "spark": [*BASE, *PUBLIC_PACKAGES],
+    "maintenance": [*BASE, *PUBLIC_PACKAGES, "spark"],
+    "report": [*BASE, *PUBLIC_PACKAGES, "maintenance"],
+    "facade": [*BASE, *PUBLIC_PACKAGES, "spark", "maintenance", "report"],
+    "host_partitions": [*BASE, *PUBLIC_PACKAGES, "facade"],
+    "dagster": [*BASE, *PUBLIC_PACKAGES, "spark", "maintenance", "report", "facade", "host_partitions"],
+    "airflow": [*BASE, *PUBLIC_PACKAGES, "spark", "maintenance", "report", "facade", "host_partitions"],
+    "cli": [*BASE, *PUBLIC_PACKAGES, "spark", "maintenance", "report", "facade", "host_partitions"],
 }
 
-# What may be named for type checkers only (`if TYPE_CHECKING:`), beside what is allowed anyway.
-FOR_TYPES: dict[str, list[str]] = {
+# Additional imports that are allowed for type checkers only (`if TYPE_CHECKING:`).
+ALLOWED_FOR_TYPES: dict[str, list[str]] = {
     "catalog.scan": ["facade"],
     "catalog.feed": ["facade"],
     "spark": ["facade"],
 }
 
-# Imports that break a rule, each with its reason. One that is no longer there fails, too.
-KNOWN: dict[tuple[str, str], str] = {
+# Exceptions to the rules, each with its reason. An entry without an import fails the test.
+EXCEPTIONS: dict[tuple[str, str], str] = {
     ("spark/submit.py", "cli"): "the script that spark-submit runs: it is the command line `ducklake-orch write`",
 }
 
 
 @dataclass(frozen=True)
 class Import:
-    """An import of something in the package.
+    """An import of a module or name of the package.
 
     Attributes:
-        path: The file that has it, below the package.
-        line: Its line.
-        module: The module that is imported, as far as it is named; a face if it is imported from one.
-        name: The name that is imported from it.
-        only_types: Whether it is for type checkers only.
-        at_load: Whether it runs when the module is loaded.
+        path: The importing file, relative to the package.
+        line: The line of the import.
+        module: The module in the import statement, which may be a public module.
+        name: The imported name.
+        only_types: Whether the import is for type checkers only.
+        at_load: Whether the import runs when the module is loaded.
     """
 
     path: Path
@@ -105,7 +105,7 @@ class Import:
 
 
 def part(path: Path) -> str:
-    """Return the part of the package that a file belongs to."""
+    """Return the part of the package that contains a file."""
     folders = path.parts[:-1]
     if not folders:
         return "facade" if path.stem in FACADE else path.stem
@@ -118,7 +118,7 @@ def part(path: Path) -> str:
 
 @cache
 def file_of(module: str) -> Path | None:
-    """Return the file of a module `ducklake_orch.…`, below the package."""
+    """Return the file of a module `ducklake_orch.…`, relative to the package."""
     inside = Path(*module.split(".")[1:])
     for path in (inside.with_suffix(".py") if inside.name else None, inside / "__init__.py"):
         if path is not None and (PACKAGE / path).is_file():
@@ -133,8 +133,8 @@ def files() -> list[Path]:
 
 @cache
 def imports() -> list[Import]:
-    found = (one for path in files() for one in _imports(path))
-    return [one for one in found if one.module.split(".")[0] == "ducklake_orch"]
+    every = (imported for path in files() for imported in _imports(path))
+    return [imported for imported in every if imported.module.split(".")[0] == "ducklake_orch"]
 
 
 def _imports(path: Path) -> Iterator[Import]:
@@ -142,7 +142,7 @@ def _imports(path: Path) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ImportFrom):
                 for alias in child.names:
-                    # What is imported may be a module itself.
+                    # The imported name may be a module.
                     inner = f"{child.module}.{alias.name}"
                     module = inner if file_of(inner) else child.module or ""
                     yield Import(path, child.lineno, module, alias.name, only_types, at_load)
@@ -159,69 +159,69 @@ def _imports(path: Path) -> Iterator[Import]:
     yield from walk(ast.parse((PACKAGE / path).read_text()), False, True)
 
 
-def target(found: Import) -> Path:
-    """Return the file that an import loads: behind a face, the module that defines the name."""
-    path = file_of(found.module)
-    assert path is not None, f"{found}: there is no such module"
-    if path.name == "__init__.py" and (defined := exports(path.parent).get(found.name)):
+def target(imported: Import) -> Path:
+    """Return the file that an import loads: for a public module, the module that defines the name."""
+    path = file_of(imported.module)
+    assert path is not None, f"{imported}: there is no such module"
+    if path.name == "__init__.py" and (defined := exports(path.parent).get(imported.name)):
         return path.parent / f"{defined}.py"
     return path
 
 
 @cache
 def exports(folder: Path) -> dict[str, str]:
-    """Return what a face exports, with the modules that define it, as type checkers read it."""
-    if ".".join(folder.parts) not in FACES:
+    """Return the exports of a public module with their defining modules, as type checkers read them."""
+    if ".".join(folder.parts) not in PUBLIC_PACKAGES:
         return {}
     start = f"ducklake_orch.{'.'.join(folder.parts)}."
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for node in ast.walk(ast.parse((PACKAGE / folder / "__init__.py").read_text())):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(start):
             assert node.module is not None
-            found |= {alias.name: node.module.removeprefix(start) for alias in node.names}
-    return found
+            names |= {alias.name: node.module.removeprefix(start) for alias in node.names}
+    return names
 
 
 def test_every_part_has_a_rule() -> None:
     assert {part(path) for path in files()} == set(ALLOWED)
 
 
-def test_the_rules_themselves_point_down() -> None:
+def test_allowed_imports_point_down() -> None:
     TopologicalSorter(ALLOWED).prepare()
 
 
-def test_imports_are_allowed() -> None:
+def test_every_import_is_allowed() -> None:
     broken = []
     used = set()
-    for found in imports():
-        mine, other = part(found.path), part(target(found))
-        allowed = {mine, *ALLOWED[mine], *(FOR_TYPES.get(mine, []) if found.only_types else [])}
-        if other in allowed:
+    for imported in imports():
+        importer, target_part = part(imported.path), part(target(imported))
+        allowed = {importer, *ALLOWED[importer], *(ALLOWED_FOR_TYPES.get(importer, []) if imported.only_types else [])}
+        if target_part in allowed:
             continue
-        known = (found.path.as_posix(), other)
-        if known in KNOWN:
-            used.add(known)
+        exception = (imported.path.as_posix(), target_part)
+        if exception in EXCEPTIONS:
+            used.add(exception)
             continue
-        broken.append(f"{found}: `{mine}` may import {', '.join(ALLOWED[mine]) or 'nothing'}")
+        broken.append(f"{imported}: `{importer}` may import {', '.join(ALLOWED[importer]) or 'nothing'}")
     assert not broken, "\n".join(broken)
-    assert used == set(KNOWN), "no longer needed in KNOWN"
+    assert used == set(EXCEPTIONS), "an entry of EXCEPTIONS has no import"
 
 
-def test_outside_a_package_only_its_face_is_imported() -> None:
+def test_outside_code_imports_only_the_public_module_of_a_package() -> None:
     broken = [
-        f"{found}: import from the face `ducklake_orch.{there}`"
-        for found in imports()
-        for there in FACES
-        if part(found.path) != there and found.module.startswith(f"ducklake_orch.{there}.")
+        f"{imported}: import from the public module `ducklake_orch.{package}`"
+        for imported in imports()
+        for package in PUBLIC_PACKAGES
+        if part(imported.path) != package and imported.module.startswith(f"ducklake_orch.{package}.")
     ]
     assert not broken, "\n".join(broken)
 
 
 def _cycle(chosen: list[Import]) -> str:
     graph = defaultdict(set)
-    for found in chosen:
-        if (path := target(found)) != found.path:
-            graph[found.path.as_posix()].add(path.as_posix())
+    for imported in chosen:
+        if (path := target(imported)) != imported.path:
+            graph[imported.path.as_posix()].add(path.as_posix())
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -229,39 +229,41 @@ def _cycle(chosen: list[Import]) -> str:
     return ""
 
 
-def test_no_module_is_loaded_by_what_it_loads() -> None:
-    cycle = _cycle([found for found in imports() if found.at_load and not found.only_types])
+def test_there_is_no_import_cycle_at_load_time() -> None:
+    cycle = _cycle([imported for imported in imports() if imported.at_load and not imported.only_types])
     assert not cycle, cycle
 
 
-def test_no_cycle_in_the_catalog_even_inside_functions() -> None:
-    cycle = _cycle([found for found in imports() if found.path.parts[0] == "catalog" and not found.only_types])
+def test_the_catalog_has_no_import_cycle_even_inside_functions() -> None:
+    cycle = _cycle(
+        [imported for imported in imports() if imported.path.parts[0] == "catalog" and not imported.only_types]
+    )
     assert not cycle, cycle
 
 
-def test_no_basename_more_than_twice() -> None:
+def test_no_module_name_occurs_more_than_twice() -> None:
     counted = Counter(path.stem for path in files() if path.stem not in ("__init__", "__main__"))
-    many = {name for name, count in counted.items() if count > 2}
-    places = {name: [path.as_posix() for path in files() if path.stem == name] for name in sorted(many)}
-    assert not many, places
+    repeated = {name for name, count in counted.items() if count > 2}
+    places = {name: [path.as_posix() for path in files() if path.stem == name] for name in sorted(repeated)}
+    assert not repeated, places
 
 
-@pytest.mark.parametrize("name", FACES)
-def test_a_face_exports_what_it_says(name: str) -> None:
+@pytest.mark.parametrize("name", PUBLIC_PACKAGES)
+def test_a_public_module_exports_exactly_its_declared_names(name: str) -> None:
     folder = Path(*name.split("."))
-    face = import_module(f"ducklake_orch.{name}")
+    package = import_module(f"ducklake_orch.{name}")
     typed = exports(folder)
-    assert sorted(typed) == face.__all__, "the imports for type checkers and the table are not the same"
+    assert sorted(typed) == package.__all__, "the imports for type checkers differ from `__all__`"
     modules = {path.stem for path in files() if path.parent == folder}
-    assert not modules & set(typed), "an export is called like a module of its package"
+    assert not modules & set(typed), "an export has the name of a module of its package"
     for exported, module in typed.items():
-        assert getattr(face, exported) is getattr(import_module(f"ducklake_orch.{name}.{module}"), exported)
-    wanted = {found.name for found in imports() if found.module == f"ducklake_orch.{name}"}
-    assert set(typed) <= wanted, "exported for nobody"
-    assert wanted <= set(typed), "not exported"
+        assert getattr(package, exported) is getattr(import_module(f"ducklake_orch.{name}.{module}"), exported)
+    wanted = {imported.name for imported in imports() if imported.module == f"ducklake_orch.{name}"}
+    assert set(typed) <= wanted, "an export is never imported"
+    assert wanted <= set(typed), "an imported name is not exported"
 
 
-def test_a_face_knows_no_other_names() -> None:
-    face = import_module("ducklake_orch.catalog.scan")
+def test_a_public_module_rejects_undeclared_names() -> None:
+    package = import_module("ducklake_orch.catalog.scan")
     with pytest.raises(AttributeError, match="nonsense"):
-        face.nonsense  # noqa: B018
+        package.nonsense  # noqa: B018

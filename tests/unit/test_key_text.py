@@ -1,4 +1,4 @@
-"""The time that the text of a partition key stands for."""
+"""The time window of a partition key, computed from its text."""
 
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
@@ -25,33 +25,33 @@ BERLIN = ZoneInfo("Europe/Berlin")
         ("2024-02-29T06:00:00+02:00", "hour", "2024-02-29T04:00", "2024-02-29T05:00"),
     ],
 )
-def test_a_key_lasts_as_long_as_its_text_is_precise_or_as_it_is_told(
+def test_the_duration_of_a_key_follows_the_precision_of_its_text_or_the_argument(
     text: str, unit: str | None, start: str, end: str
 ) -> None:
     window = key_of_text(text, UTC, unit=unit).window
     assert window is not None
-    assert [one.isoformat(timespec="minutes").removesuffix("+00:00") for one in window] == [start, end]
+    assert [time.isoformat(timespec="minutes").removesuffix("+00:00") for time in window] == [start, end]
 
 
 @pytest.mark.parametrize(("day", "hours"), [("2024-03-31", 23), ("2024-10-27", 25), ("2024-06-01", 24)])
-def test_days_are_those_of_the_zone(day: str, hours: int) -> None:
+def test_days_follow_the_time_zone(day: str, hours: int) -> None:
     window = key_of_text(day, BERLIN).window
     assert window is not None
     assert (window.end.astimezone(UTC) - window.start.astimezone(UTC)).total_seconds() == hours * 3600
 
 
-def test_hours_pass_when_clocks_are_put_back() -> None:
+def test_hours_are_distinct_when_clocks_go_back() -> None:
     window = key_of_text("2024-10-27T02", BERLIN).window
     assert window is not None
     assert (window.end.astimezone(UTC) - window.start.astimezone(UTC)).total_seconds() == 3600
 
 
 @pytest.mark.parametrize("text", ["eu", "2024-1", "20240101", "2024-01-01T00:00:00", ""])
-def test_other_texts_are_no_times(text: str) -> None:
+def test_other_texts_are_not_times(text: str) -> None:
     assert key_of_text(text, UTC).window is None
 
 
-def test_a_text_with_minutes_does_not_tell_how_long_it_lasts() -> None:
+def test_a_text_with_minutes_has_no_implied_duration() -> None:
     assert is_moment("2024-01-01T00:00:00")
     assert not is_moment("2024-01-01")
     assert not is_moment("eu:west")
@@ -67,7 +67,7 @@ def test_a_text_with_minutes_does_not_tell_how_long_it_lasts() -> None:
         ("year", "2024", "2024-01-01T00:00"),
     ],
 )
-def test_a_time_lies_in_one_stretch(unit: str, text: str, start: str) -> None:
+def test_a_time_belongs_to_one_interval_of_a_unit(unit: str, text: str, start: str) -> None:
     key = key_of_time(datetime(2024, 5, 22, 13, 45, tzinfo=UTC), BERLIN, unit=unit)
     assert key.text == text
     assert key.window is not None
@@ -75,7 +75,7 @@ def test_a_time_lies_in_one_stretch(unit: str, text: str, start: str) -> None:
     assert key_of_text(text, BERLIN) == key
 
 
-def test_what_is_no_stretch_of_time_is_refused() -> None:
+def test_an_unknown_unit_of_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="Did you mean `day`"):
         key_of_text("2024", UTC, unit="dy")
     with pytest.raises(ConfigError, match="does not match the format"):

@@ -1,4 +1,4 @@
-"""One lake: its defaults, its names, and the combinations that cannot work."""
+"""The configuration of one lake: defaults, names, and incompatible combinations."""
 
 import pickle
 from datetime import UTC, datetime, timedelta
@@ -26,21 +26,19 @@ class TestDefaults:
         assert config.catalog == SQLiteCatalog(path=tmp_path / "n.sqlite")
         assert config.storage == LocalStorage(path=tmp_path / "n.files")
 
-    def test_a_name_with_a_slash_makes_no_folders(self) -> None:
+    def test_a_slash_in_a_name_creates_no_folders(self) -> None:
         config = LakeConfig(name="team/lake")
         assert config.catalog.to_url().endswith("/team_lake.sqlite")
         assert str(config.data_path).endswith("/team_lake.files/")
 
-    def test_paths_are_absolute_so_that_chdir_does_not_change_them(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_paths_are_absolute_and_independent_of_chdir(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         config = lake(catalog="duckdb:///a.ducklake", storage="files/../b")
         monkeypatch.chdir("/")
         assert config.catalog == DuckDBCatalog(path=tmp_path / "a.ducklake")
         assert config.data_path == f"{tmp_path}/b/"
 
-    def test_everything_is_off_or_the_engines(self) -> None:
+    def test_optional_behaviour_is_off_or_left_to_the_engine(self) -> None:
         config = lake()
         assert (config.create_if_missing, config.read_only, config.snapshot, config.as_of) == (False, False, None, None)
         for name in ("metadata_schema", "encrypted", "data_inlining_row_limit", "override_data_path"):
@@ -51,7 +49,7 @@ class TestDefaults:
         assert config.engine_settings == {}
         assert (config.on_connect, config.on_attach) == (None, None)
 
-    def test_retry_and_tasks(self) -> None:
+    def test_retry_and_task_defaults(self) -> None:
         config = lake()
         assert config.retry == RetryPolicy(max_attempts=10, max_seconds=120, base_ms=50, jitter=True)
         assert config.task_memory_limit == f"{512 * 1024**2}B"
@@ -82,63 +80,63 @@ class TestNames:
             ("..", "__"),
         ],
     )
-    def test_the_alias_is_made_from_the_name(self, name: str, alias: str) -> None:
+    def test_the_alias_is_derived_from_the_name(self, name: str, alias: str) -> None:
         config = LakeConfig(name=name)
         assert (config.name, config.alias) == (name, alias)
         assert config.metadata_alias == f"__ducklake_metadata_{alias}"
 
-    def test_the_alias_may_be_given(self) -> None:
+    def test_an_explicit_alias_is_used(self) -> None:
         assert lake(alias="my lake").alias == "my lake"
 
     @pytest.mark.parametrize("alias", ["main", "SYSTEM", "temp", " ", "a\x00b"])
-    def test_names_that_duckdb_keeps_are_refused(self, alias: str) -> None:
+    def test_an_alias_that_duckdb_reserves_is_refused(self, alias: str) -> None:
         with pytest.raises(ConfigError, match="`alias`"):
             lake(alias=alias)
 
-    def test_a_lake_has_a_name(self) -> None:
+    def test_a_lake_needs_a_name(self) -> None:
         with pytest.raises(ConfigError, match=r"^LakeConfig: `name` = '': String should have at least 1 character\.$"):
             LakeConfig(name="")
         with pytest.raises(ConfigError, match="`name` is missing"):
             LakeConfig(catalog="sqlite:///x.sqlite")  # type: ignore[call-arg]
 
 
-class TestWhatIsRefused:
-    def test_an_unknown_field_names_the_nearest(self) -> None:
+class TestRefusedValues:
+    def test_the_error_for_an_unknown_field_suggests_the_nearest(self) -> None:
         with pytest.raises(ConfigError, match=r"`read_onyl`.*Did you mean `read_only`"):
             lake(read_onyl=True)
 
-    def test_a_naive_as_of(self) -> None:
+    def test_as_of_without_a_time_zone_is_refused(self) -> None:
         with pytest.raises(ConfigError, match="no time zone"):
             lake(as_of=datetime(2026, 1, 1))
         assert lake(as_of=datetime(2026, 1, 1, tzinfo=UTC)).as_of is not None
 
-    def test_two_pins(self) -> None:
+    def test_snapshot_and_as_of_together_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="both pin the lake"):
             lake(snapshot=5, as_of=datetime(2026, 1, 1, tzinfo=UTC))
 
     @pytest.mark.parametrize("field", ["settings", "attach_options"])
-    def test_secrets_where_they_would_be_shown(self, field: str) -> None:
+    def test_secrets_in_visible_fields_are_refused(self, field: str) -> None:
         with pytest.raises(ConfigError, match="is a secret and would be shown") as caught:
             lake(**{field: {"meta_password": "canary"}})
         assert "canary" not in str(caught.value)
 
-    def test_unknown_options(self) -> None:
+    def test_unknown_options_are_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"`target_size`.*Did you mean `target_file_size`"):
             lake(options={"target_size": "512MB"})
         assert lake(options={"target_file_size": "512MB"}).options == {"target_file_size": "512MB"}
 
-    def test_unknown_attach_options(self) -> None:
+    def test_unknown_attach_options_are_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"`busy_time`.*Did you mean `busy_timeout`"):
             lake(attach_options={"busy_time": 5})
 
     @pytest.mark.parametrize("key", ["metadata_catalog", "METADATA_PARAMETERS", "meta_type", "META_SCHEMA"])
-    def test_known_attach_options_are_taken(self, key: str) -> None:
+    def test_known_attach_options_are_accepted(self, key: str) -> None:
         assert key in lake(attach_options={key: "x"}).attach_options
 
     @pytest.mark.parametrize(
         ("key", "field"), [("DATA_PATH", "storage"), ("read_only", "read_only"), ("snapshot_version", "snapshot")]
     )
-    def test_attach_options_that_have_a_field(self, key: str, field: str) -> None:
+    def test_attach_options_with_their_own_field_are_refused(self, key: str, field: str) -> None:
         with pytest.raises(ConfigError, match=rf"`{key}`.*field of its own: `{field}`"):
             lake(attach_options={key: "x"})
 
@@ -152,13 +150,13 @@ class TestWhatIsRefused:
             {"retry": {"max_attempts": 0}},
         ],
     )
-    def test_values_out_of_range(self, fields: dict[str, Any]) -> None:
+    def test_values_out_of_range_are_refused(self, fields: dict[str, Any]) -> None:
         with pytest.raises(ConfigError, match=next(iter(fields.get("retry", fields)))):
             lake(**fields)
 
 
-class TestPairsThatCannotWork:
-    def test_managed_motherduck_keeps_its_data_itself(self) -> None:
+class TestIncompatiblePairs:
+    def test_managed_motherduck_takes_no_storage(self) -> None:
         with pytest.raises(IncompatibleConfigError, match="Leave the storage out"):
             lake(catalog="md:db", storage="s3://b")
         config = lake(catalog="md:db")
@@ -166,12 +164,12 @@ class TestPairsThatCannotWork:
 
     @pytest.mark.parametrize("mode", ["own_bucket", "own_compute"])
     @pytest.mark.parametrize("storage", [None, "./files", "gs://b", "az://c?account_name=a"])
-    def test_own_bucket_is_s3_or_r2(self, mode: str, storage: str | None) -> None:
+    def test_an_own_bucket_is_s3_or_r2(self, mode: str, storage: str | None) -> None:
         with pytest.raises(IncompatibleConfigError, match="S3 or R2"):
             lake(catalog=f"md:db?mode={mode}", storage=storage)
 
     @pytest.mark.parametrize("storage", ["s3://b", "s3://b?region=us-east-1", "r2://b?account_id=a&region=eu"])
-    def test_the_bucket_is_in_motherducks_region_or_at_r2(self, storage: str) -> None:
+    def test_a_bucket_in_motherducks_region_or_at_r2_is_accepted(self, storage: str) -> None:
         assert lake(catalog="md:db?mode=own_bucket&region=us-east-1", storage=storage).storage
 
     def test_a_bucket_in_another_region_is_refused(self) -> None:
@@ -182,11 +180,11 @@ class TestPairsThatCannotWork:
         ("other", "relation"),
         [("s3://b/a/", "share"), ("s3://b/a/c/", "nest"), ("s3://b/", "nest")],
     )
-    def test_lakes_that_share_or_nest_their_data(self, other: str, relation: str) -> None:
+    def test_lakes_with_shared_or_nested_data_paths_are_refused(self, other: str, relation: str) -> None:
         with pytest.raises(IncompatibleConfigError, match=relation):
             refuse_shared_data_paths({"one": "s3://b/a/", "two": other})
 
-    def test_lakes_side_by_side_are_fine(self) -> None:
+    def test_lakes_in_sibling_folders_are_accepted(self) -> None:
         refuse_shared_data_paths({"one": "s3://b/a/", "two": "s3://b/ab/", "three": "/b/a/"})
 
 
@@ -211,16 +209,18 @@ class TestRequiredExtensions:
             ("md:db?mode=own_bucket", "s3://b", ["ducklake", "motherduck", "httpfs"]),
         ],
     )
-    def test_of_a_combination(self, catalog: str, storage: str | None, extensions: list[str]) -> None:
+    def test_a_catalog_and_storage_need_these_extensions(
+        self, catalog: str, storage: str | None, extensions: list[str]
+    ) -> None:
         assert lake(catalog=catalog, storage=storage).required_extensions == extensions
 
-    def test_further_ones_come_last_and_once(self) -> None:
+    def test_additional_extensions_come_last_and_once(self) -> None:
         config = lake(storage="./files", extensions=["spatial", "ducklake"])
         assert config.required_extensions == ["ducklake", "sqlite_scanner", "spatial"]
 
 
 class TestOtherValues:
-    def test_limits_are_settings_and_settings_win(self) -> None:
+    def test_settings_override_limits(self) -> None:
         config = lake(memory_limit="2GB", threads=4, settings={"threads": 2, "TimeZone": "UTC"})
         assert config.engine_settings == {"memory_limit": "2000000000B", "threads": 2, "TimeZone": "UTC"}
 

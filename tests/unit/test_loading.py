@@ -1,4 +1,4 @@
-"""Loading a lake: which source wins, which lake is meant, and where each value came from."""
+"""Loading a lake: precedence of sources, selection of the lake, and the origin of each value."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -60,7 +60,7 @@ class TestPrecedence:
             ({"DUCKLAKE_CATALOG__HOST": "e"}, {"catalog": {"host": "a"}}, "a", "argument"),
         ],
     )
-    def test_argument_environment_profile_file(
+    def test_arguments_override_environment_profile_and_file(
         self, toml: WriteToml, environ: dict[str, str], arguments: dict[str, Any], host: str, origin: str
     ) -> None:
         loaded = load_with(toml(ONE), environ, **arguments)
@@ -73,12 +73,12 @@ class TestPrecedence:
         assert loaded.config == LakeConfig(name="n")
         assert loaded.origins["catalog"] == loaded.origins["catalog.path"] == "default"
 
-    def test_one_key_of_the_environment_leaves_the_others_to_the_file(self, toml: WriteToml) -> None:
+    def test_a_variable_for_one_key_keeps_the_other_keys_of_the_file(self, toml: WriteToml) -> None:
         loaded = load_with(toml(ONE), {"DUCKLAKE_CATALOG__PASSWORD": "env", "DUCKLAKE_STORAGE__REGION": "eu"})
         assert loaded.config.catalog == PostgresCatalog(host="db", user="loader", password="env")
         assert loaded.config.storage == S3Storage(bucket="b", region="eu")
 
-    def test_one_key_of_the_environment_changes_only_that_part_of_a_url(self, toml: WriteToml) -> None:
+    def test_a_variable_for_one_key_changes_only_that_part_of_a_url(self, toml: WriteToml) -> None:
         path = toml('[lakes.a]\ncatalog = "postgresql://u:file@h:5433/db"')
         loaded = load_with(path, {"DUCKLAKE_CATALOG__PASSWORD": "env"})
         expected = PostgresCatalog(host="h", port=5433, user="u", password="env", database="db")
@@ -87,11 +87,11 @@ class TestPrecedence:
         assert loaded.origins["catalog.host"] == "ducklake.toml [lakes.a]"
 
     @pytest.mark.parametrize("url", ["postgresql://other/db", "sqlite:////x.sqlite"])
-    def test_another_url_keeps_no_password_of_the_first(self, toml: WriteToml, url: str) -> None:
+    def test_an_overriding_url_drops_the_password_of_the_first(self, toml: WriteToml, url: str) -> None:
         assert load_with(toml(ONE), {"DUCKLAKE_CATALOG": url}).config.catalog.secret_values() == []
         assert load_with(toml(ONE), catalog=url).config.catalog.secret_values() == []
 
-    def test_another_type_keeps_no_key_of_the_first(self, toml: WriteToml) -> None:
+    def test_an_overriding_type_drops_the_keys_of_the_first(self, toml: WriteToml) -> None:
         environ = {"DUCKLAKE_CATALOG__TYPE": "sqlite", "DUCKLAKE_CATALOG__PATH": "/x.sqlite"}
         assert load_with(toml(ONE), environ).config.catalog == SQLiteCatalog(path=Path("/x.sqlite"))
 
@@ -100,7 +100,7 @@ class TestPrecedence:
         catalog = load_with(environ=environ, name="n", catalog="postgresql://u@h").config.catalog
         assert catalog == PostgresCatalog(host="h", user="u", password="env")
 
-    def test_a_model_is_taken_whole(self, toml: WriteToml) -> None:
+    def test_a_model_argument_replaces_all_keys(self, toml: WriteToml) -> None:
         model = PostgresCatalog(host="mine")
         loaded = load_with(
             toml(ONE), {"DUCKLAKE_CATALOG__PASSWORD": "env"}, catalog=model, retry=RetryPolicy(base_ms=1)
@@ -115,7 +115,7 @@ class TestPrecedence:
     def test_an_argument_of_none_counts_as_left_out(self, toml: WriteToml) -> None:
         assert load_with(toml(ONE), catalog=None, read_only=None).config.read_only is True
 
-    def test_settings_are_merged_key_by_key_whatever_their_case(self, toml: WriteToml) -> None:
+    def test_settings_are_merged_by_key_ignoring_case(self, toml: WriteToml) -> None:
         path = toml('[lakes.a.settings]\nHome_Directory = "/a"\nthreads = 2')
         loaded = load_with(path, {"DUCKLAKE_SETTINGS__THREADS": "4"}, settings={"home_directory": "/b"})
         assert loaded.config.settings == {"Home_Directory": "/b", "threads": 4}
@@ -124,33 +124,33 @@ class TestPrecedence:
 
 
 class TestWhichLake:
-    def test_the_only_one_of_the_file(self, toml: WriteToml) -> None:
+    def test_the_only_lake_of_a_file_needs_no_name(self, toml: WriteToml) -> None:
         loaded = load_with(toml(ONE))
         assert (loaded.config.name, loaded.origins["name"]) == ("analytics", "ducklake.toml [lakes.analytics]")
 
-    def test_of_several_one_must_be_named(self, toml: WriteToml) -> None:
+    def test_a_file_with_several_lakes_needs_a_name(self, toml: WriteToml) -> None:
         with pytest.raises(ConfigFileError, match=r"several lakes: `analytics`, `sales`.*DUCKLAKE_NAME"):
             load_with(toml(TWO))
 
-    def test_named_by_argument_or_environment(self, toml: WriteToml) -> None:
+    def test_a_lake_is_named_by_argument_or_environment(self, toml: WriteToml) -> None:
         assert load_with(toml(TWO), lake="sales").config.catalog.type == "mysql"
         assert load_with(toml(TWO), name="sales").config.catalog.type == "mysql"
         loaded = load_with(toml(TWO), {"DUCKLAKE_NAME": "sales"})
         assert (loaded.config.catalog.type, loaded.origins["name"]) == ("mysql", "environment DUCKLAKE_NAME")
 
-    def test_an_unknown_one_names_the_nearest(self, toml: WriteToml) -> None:
+    def test_the_error_for_an_unknown_lake_suggests_the_nearest(self, toml: WriteToml) -> None:
         with pytest.raises(ConfigFileError, match=r"no lake `analytcs`.*Did you mean `analytics`"):
             load_with(toml(TWO), lake="analytcs")
 
-    def test_two_names_are_refused(self) -> None:
+    def test_two_different_names_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="two names"):
             load_with(lake="a", name="b")
 
-    def test_without_any_name(self) -> None:
+    def test_a_lake_without_any_name_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"no name.*DUCKLAKE_NAME"):
             load_with(environ={"DUCKLAKE_CATALOG": "sqlite:///x.sqlite"})
 
-    def test_a_file_without_lakes(self, toml: WriteToml) -> None:
+    def test_a_file_without_lakes_is_refused(self, toml: WriteToml) -> None:
         with pytest.raises(ConfigFileError, match=r"no lake.*\[lakes.<name>\]"):
             load_with(toml(""))
 
@@ -160,19 +160,19 @@ class TestWhichLake:
         assert load_with(toml(TWO), environ, lake="analytics").config.catalog.type == "duckdb"
         assert load_with(toml(TWO), environ, lake="sales").config.catalog.type == "mysql"
 
-    def test_variables_without_a_name_are_for_whichever_lake_is_loaded(self, toml: WriteToml) -> None:
+    def test_variables_without_a_lake_name_apply_to_any_lake(self, toml: WriteToml) -> None:
         environ = {"DUCKLAKE_CATALOG": "duckdb:////other.ducklake"}
         for name in ("analytics", "sales"):
             assert load_with(toml(TWO), environ, lake=name).config.catalog.type == "duckdb"
 
 
 class TestOrigins:
-    def test_every_field_has_one(self, toml: WriteToml) -> None:
+    def test_every_field_has_an_origin(self, toml: WriteToml) -> None:
         for loaded in (load_with(toml(ONE)), load_with(name="n")):
             assert set(LakeConfig.model_fields) <= set(loaded.origins)
             assert {"retry.max_attempts", "pool.size", "catalog.type"} <= set(loaded.origins)
 
-    def test_are_what_a_person_would_say(self, toml: WriteToml) -> None:
+    def test_origins_are_readable(self, toml: WriteToml) -> None:
         environ = {"DUCKLAKE_STORAGE__PREFIX": "p", "DUCKLAKE_RETRY__MAX_ATTEMPTS": "3"}
         origins = load_with(toml(ONE), environ, profile="dev", threads=2).origins
         expected = {
@@ -195,7 +195,7 @@ class TestOrigins:
         assert origins["catalog"] == origins["catalog.user"] == "environment DUCKLAKE_CATALOG"
 
 
-class TestErrorsNameThePlace:
+class TestErrorOrigins:
     @pytest.mark.parametrize(
         ("text", "environ", "arguments", "place"),
         [
@@ -216,7 +216,7 @@ class TestErrorsNameThePlace:
             ('[lakes.a]\ncatalog = "md:db"\nstorage = "s3://b"', {}, {}, r"ducklake.toml.*lakes.a.*Leave the storage"),
         ],
     )
-    def test_of_the_value(
+    def test_an_error_names_the_origin_of_the_value(
         self, toml: WriteToml, text: str, environ: dict[str, str], arguments: dict[str, Any], place: str
     ) -> None:
         with pytest.raises(ConfigError, match=place):
@@ -228,7 +228,7 @@ class TestErrorsNameThePlace:
 
 
 class TestWithoutAFile:
-    def test_everything_from_the_environment(self) -> None:
+    def test_a_lake_can_be_defined_by_the_environment_alone(self) -> None:
         environ = {
             "DUCKLAKE_NAME": "analytics",
             "DUCKLAKE_CATALOG": "postgresql://u@h/db",
@@ -258,5 +258,5 @@ class TestWithoutAFile:
         config = load_with(name="n", catalog="md:db").config
         assert (config.catalog, config.storage) == (MotherDuckCatalog(database="db"), None)
 
-    def test_other_catalogs_have_one(self) -> None:
+    def test_other_catalogs_have_a_default_storage(self) -> None:
         assert isinstance(load_with(name="n", catalog="postgresql://h").config.storage, LocalStorage)

@@ -1,4 +1,4 @@
-"""A policy says what maintenance may do; a typo in it costs nothing."""
+"""A maintenance policy has safe defaults, and invalid values are refused."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,7 +24,7 @@ def toml(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_the_defaults_lose_nothing() -> None:
+def test_the_default_policy_is_safe() -> None:
     policy = MaintenancePolicy()
     assert (policy.flush.min_rows, policy.flush.min_age) == (1, timedelta(0))
     assert policy.rewrite.delete_threshold == 0.2
@@ -36,7 +36,7 @@ def test_the_defaults_lose_nothing() -> None:
     assert (policy.budget_s, policy.budget_bytes, policy.on_error, policy.force) == (None, None, "continue", False)
 
 
-def test_durations_and_sizes_are_read_as_people_write_them() -> None:
+def test_durations_and_sizes_are_parsed_from_text() -> None:
     policy = MaintenancePolicy(
         expire={"older_than": "36h", "keep": "release *"},
         merge={"target_file_size": "512 MiB", "tiers": ["1 MiB", "10MB"]},
@@ -49,7 +49,7 @@ def test_durations_and_sizes_are_read_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"exire": {}}, "expire"),
         ({"expire": {"oder_than": "1d"}}, "older_than"),
@@ -66,8 +66,8 @@ def test_durations_and_sizes_are_read_as_people_write_them() -> None:
         ({"on_error": "ignore"}, "on_error"),
     ],
 )
-def test_what_means_nothing_is_refused_by_name(fields: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_the_error_for_an_invalid_value_names_the_field(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         MaintenancePolicy(**fields)
 
 
@@ -80,7 +80,7 @@ def test_what_means_nothing_is_refused_by_name(fields: dict[str, Any], told: str
         {"orphans": {"older_than": "23h", "action": "delete"}},
     ],
 )
-def test_a_floor_is_passed_only_with_force(fields: dict[str, Any]) -> None:
+def test_a_value_below_a_retention_floor_needs_force(fields: dict[str, Any]) -> None:
     with pytest.raises(MaintenanceFloorError, match="force=True"):
         MaintenancePolicy(**fields)
     assert MaintenancePolicy(**fields, force=True).below_floors() == [*fields]
@@ -89,7 +89,7 @@ def test_a_floor_is_passed_only_with_force(fields: dict[str, Any]) -> None:
     with pytest.raises(MaintenanceFloorError):
         read_policy(forced, MaintenancePolicy())
     off = {"action": "off"} if name == "orphans" else {"enabled": False}
-    assert not MaintenancePolicy(**{name: part | off}).below_floors()  # what is not done needs no floor
+    assert not MaintenancePolicy(**{name: part | off}).below_floors()  # a disabled operation needs no floor
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,11 @@ def test_a_floor_is_passed_only_with_force(fields: dict[str, Any]) -> None:
         ("sales", "sales.orders", False),
     ],
 )
-def test_a_pattern_names_tables(pattern: str, table: str, is_named: bool) -> None:
+def test_a_pattern_matches_table_names(pattern: str, table: str, is_named: bool) -> None:
     assert names(pattern, *table.split(".")) is is_named
 
 
-def test_an_override_changes_only_what_it_says() -> None:
+def test_an_override_changes_only_its_own_fields() -> None:
     policy = MaintenancePolicy(
         merge={"min_files": 8, "tiers": ["1MB"]},
         overrides={
@@ -125,7 +125,7 @@ def test_an_override_changes_only_what_it_says() -> None:
     assert policy.unmatched([("main", "t"), ("main", "big")]) == ["sales.*"]
 
 
-def test_a_file_says_it_for_all_lakes_and_for_one(toml: Callable[[str], Path]) -> None:
+def test_a_file_sets_the_policy_for_all_lakes_and_for_single_lakes(toml: Callable[[str], Path]) -> None:
     path = toml("""
         [maintenance.expire]
         older_than = "30 days"
@@ -146,7 +146,7 @@ def test_a_file_says_it_for_all_lakes_and_for_one(toml: Callable[[str], Path]) -
     assert load(path=path, lake="a", profile="prod", environ={}).config.maintenance.merge.min_files == 50
 
 
-def test_the_environment_says_it_by_part() -> None:
+def test_environment_variables_set_single_fields_of_the_policy() -> None:
     environ = {"DUCKLAKE_NAME": "a", "DUCKLAKE_MAINTENANCE__EXPIRE__OLDER_THAN": "3 days"}
     environ |= {"DUCKLAKE_MAINTENANCE__BUDGET_S": "60"}
     policy = load(environ=environ).config.maintenance
@@ -155,7 +155,7 @@ def test_the_environment_says_it_by_part() -> None:
         load(environ={"DUCKLAKE_NAME": "a", "DUCKLAKE_MAINTENANCE__EXPIRE__ODER_THAN": "3 days"})
 
 
-def test_a_floor_holds_in_a_file_too(toml: Callable[[str], Path]) -> None:
+def test_retention_floors_apply_to_a_policy_in_a_file(toml: Callable[[str], Path]) -> None:
     path = toml("[maintenance.cleanup]\nolder_than = '5m'\n[lakes.a]")
     with pytest.raises(MaintenanceFloorError, match="cleanup"):
         load(path=path, environ={})

@@ -1,4 +1,4 @@
-"""A canary password is nowhere to be seen: not in errors, their chains, representations or URLs."""
+"""A canary password never appears in errors, their chains, representations or URLs."""
 
 import logging
 import pickle
@@ -67,7 +67,7 @@ BAD_URLS = [
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Walk the whole chain, `__context__` too, which `raise … from None` hides but keeps."""
+    """Yield every error of the chain, including a `__context__` that `raise … from None` hides."""
     pending, seen = [error], set[int]()
     while pending:
         current = pending.pop()
@@ -77,7 +77,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
             pending += [linked for linked in (current.__cause__, current.__context__) if linked]
 
 
-def everything_that_shows(error: BaseException) -> str:
+def visible_text(error: BaseException) -> str:
     parts = traceback.format_exception(error)
     for linked in chain(error):
         parts += [str(linked), repr(linked), repr(linked.args), repr(vars(linked))]
@@ -89,24 +89,24 @@ def everything_that_shows(error: BaseException) -> str:
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
 class TestModels:
-    def test_do_not_show_it(self, model: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_model_does_not_show_its_password(self, model: Any, caplog: pytest.LogCaptureFixture) -> None:
         logging.getLogger("test").warning("%s %r", model, model)
         shown = [str(model), repr(model), caplog.text, str(model.model_dump()), model.model_dump_json()]
         assert CANARY not in "".join(shown)
 
-    def test_urls_show_it_only_on_request(self, model: Any) -> None:
+    def test_a_url_shows_the_password_only_on_request(self, model: Any) -> None:
         if isinstance(model, LakeConfig) or getattr(model, "secret_parameters", None):
             return
         assert CANARY not in model.to_url()
         assert CANARY in model.to_url(reveal=True)
 
-    def test_know_it_for_the_scrubber(self, model: Any) -> None:
+    def test_a_model_lists_its_password_for_the_scrubber(self, model: Any) -> None:
         assert any(CANARY in secret for secret in model.secret_values())
 
-    def test_do_not_show_it_when_something_else_is_wrong(self, model: Any) -> None:
+    def test_an_unrelated_validation_error_does_not_show_the_password(self, model: Any) -> None:
         with pytest.raises(ConfigError) as caught:
             type(model)(**(dict(model) | {"nonsense": 1}))
-        assert CANARY not in everything_that_shows(caught.value)
+        assert CANARY not in visible_text(caught.value)
 
 
 @pytest.mark.parametrize("url", BAD_URLS)
@@ -114,26 +114,28 @@ class TestBadUrls:
     def read(self, url: str) -> Any:
         return STORAGES.read(url) if url.startswith(("s3", "s4", "az")) else CATALOGS.read(url)
 
-    def test_errors_do_not_show_it(self, url: str) -> None:
+    def test_the_error_of_a_bad_url_does_not_show_the_password(self, url: str) -> None:
         with pytest.raises(ConfigError) as caught:
             self.read(url)
-        assert CANARY not in everything_that_shows(caught.value)
+        assert CANARY not in visible_text(caught.value)
 
-    def test_nor_do_those_of_a_lake(self, url: str) -> None:
+    def test_the_error_of_a_lake_does_not_show_the_password(self, url: str) -> None:
         field = "storage" if url.startswith(("s3", "s4", "az")) else "catalog"
         with pytest.raises(ConfigError) as caught:
             LakeConfig(name="n", **{field: url})
-        assert CANARY not in everything_that_shows(caught.value)
+        assert CANARY not in visible_text(caught.value)
 
-    def test_nor_those_of_a_file_or_variable(self, url: str, toml: Callable[[str], Path]) -> None:
+    def test_the_error_of_a_file_or_variable_does_not_show_the_password(
+        self, url: str, toml: Callable[[str], Path]
+    ) -> None:
         field = "storage" if url.startswith(("s3", "s4", "az")) else "catalog"
         path = toml(f'[lakes.a]\n{field} = "${{URL}}"')
         with pytest.raises(ConfigError) as caught:
             load(path=path, environ={"URL": url})
-        assert CANARY not in everything_that_shows(caught.value)
+        assert CANARY not in visible_text(caught.value)
         with pytest.raises(ConfigError) as caught:
             load(name="a", environ={f"DUCKLAKE_{field.upper()}": url})
-        assert CANARY not in everything_that_shows(caught.value)
+        assert CANARY not in visible_text(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -148,10 +150,10 @@ class TestBadUrls:
         {"password": CANARY},
     ],
 )
-def test_errors_of_tables_do_not_show_it(fields: dict[str, Any]) -> None:
+def test_the_error_of_a_table_does_not_show_the_password(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError) as caught:
         LakeConfig(name="n", catalog=fields)
-    assert CANARY not in everything_that_shows(caught.value)
+    assert CANARY not in visible_text(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -165,29 +167,29 @@ def test_errors_of_tables_do_not_show_it(fields: dict[str, Any]) -> None:
         f'[lakes.a]\n[lakes.a.storag]\nsecret = "{CANARY}"',
     ],
 )
-def test_errors_of_files_do_not_show_it(text: str, toml: Callable[[str], Path]) -> None:
+def test_the_error_of_a_file_does_not_show_the_password(text: str, toml: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path=toml(text), environ={})
-    assert CANARY not in everything_that_shows(caught.value)
+    assert CANARY not in visible_text(caught.value)
 
 
-def test_a_file_that_is_not_utf8_is_not_shown(tmp_path: Path) -> None:
+def test_the_error_of_a_file_that_is_not_utf8_does_not_show_its_text(tmp_path: Path) -> None:
     path = tmp_path / "ducklake.toml"
     path.write_bytes(f"password = '{CANARY}'\n".encode() + b"\xff")
     with pytest.raises(ConfigError) as caught:
         load(path=path, environ={})
-    assert CANARY not in everything_that_shows(caught.value)
+    assert CANARY not in visible_text(caught.value)
 
 
-def test_a_variable_in_place_of_a_name_is_not_shown(toml: Callable[[str], Path]) -> None:
+def test_the_value_of_a_variable_used_as_a_name_is_not_shown(toml: Callable[[str], Path]) -> None:
     with pytest.raises(ConfigError) as caught:
         load(path=toml('[lakes.a]\nstorage = "${SECRET}"'), environ={"SECRET": CANARY})
-    assert CANARY not in everything_that_shows(caught.value)
+    assert CANARY not in visible_text(caught.value)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(st.text(alphabet="abz@:/?#%&='\"\\; \n", max_size=12))
-def test_no_mangled_url_shows_it(noise: str) -> None:
+def test_no_mangled_url_shows_the_password(noise: str) -> None:
     for url in (f"postgresql://u:{noise}{CANARY}{noise}@h/db?nonsense=1", f"postgresql://u:{CANARY}@h:{noise}x/db"):
         assert CANARY not in outcome(url)
 
@@ -196,14 +198,14 @@ def outcome(url: str) -> str:
     try:
         model = CATALOGS.read(url)
     except ConfigError as error:
-        return everything_that_shows(error)
+        return visible_text(error)
     return f"{model!r} {model.to_url()}"
 
 
 class TestScrubber:
     HOSTILE = "p'a\"s;s\\w @/%ü"
 
-    def test_masks_every_spelling_of_a_secret(self) -> None:
+    def test_the_scrubber_masks_every_spelling_of_a_secret(self) -> None:
         model = PostgresCatalog(host="h", user="u", password=self.HOSTILE)
         scrub = Scrubber(model.secret_values())
         for text in (
@@ -217,29 +219,29 @@ class TestScrubber:
             assert "s;s" not in scrub(text)
             assert "s%3Bs" not in scrub(text)
 
-    def test_masks_a_secret_that_contains_another_whole(self) -> None:
+    def test_the_scrubber_masks_a_secret_that_contains_another_one(self) -> None:
         assert Scrubber(["secret", "secret-longer"])("x secret-longer y") == f"x {MASK} y"
 
-    def test_does_not_tear_words_apart_for_a_short_secret(self) -> None:
+    def test_a_short_secret_does_not_mask_parts_of_words(self) -> None:
         assert Scrubber(["ab"])("grab ab cab") == f"grab {MASK} cab"
 
-    def test_masks_what_looks_like_one(self) -> None:
+    def test_the_scrubber_masks_text_that_looks_like_a_secret(self) -> None:
         scrub = Scrubber()
         assert "hidden" not in scrub("could not connect to postgresql://u:hidden@h/db")
         assert "hidden" not in scrub("password=hidden host=h")
         assert "hidden" not in scrub("SECRET_ACCESS_KEY = 'hidden'")
 
-    def test_cleans_a_whole_chain_in_place(self) -> None:
+    def test_the_scrubber_cleans_a_chain_of_errors_in_place(self) -> None:
         error = StatementError(f"outer {CANARY}", remedy=f"remedy {CANARY}")
         error.__context__ = ValueError(f"inner {CANARY}")
         error.__context__.add_note(f"note {CANARY}")
         error.__suppress_context__ = True
         Scrubber([CANARY]).clean(error)
-        assert CANARY not in everything_that_shows(error)
+        assert CANARY not in visible_text(error)
         assert error.message == f"outer {MASK}"
 
 
-def test_redact_url_keeps_the_rest() -> None:
+def test_redact_url_keeps_the_other_parts() -> None:
     assert (
         redact_url("postgresql://u:p@h:5432/db?sslmode=require") == f"postgresql://u:{MASK}@h:5432/db?sslmode=require"
     )

@@ -1,4 +1,4 @@
-"""Storages: what their fields take, one spelling of every path, one source of credentials."""
+"""Storage models: accepted values, one spelling of every path, and one source of credentials."""
 
 from pathlib import Path
 from typing import Any
@@ -37,16 +37,16 @@ def storage(kind: str, **fields: Any) -> Any:
 
 @pytest.mark.parametrize("kind", STORAGES.types)
 class TestEveryStorage:
-    def test_describes_its_fields_and_takes_no_unknown_one(self, kind: str) -> None:
+    def test_every_field_has_a_description_and_unknown_fields_are_refused(self, kind: str) -> None:
         assert all(field.description for field in STORAGES.types[kind].model_fields.values())
         with pytest.raises(ConfigError, match="unknown key `nonsense`"):
             storage(kind, nonsense=1)
 
-    def test_needs_its_place(self, kind: str) -> None:
+    def test_a_storage_needs_its_location(self, kind: str) -> None:
         with pytest.raises(ConfigError, match="is missing"):
             STORAGES.read({"type": kind})
 
-    def test_has_a_data_path_that_ends_in_one_slash(self, kind: str) -> None:
+    def test_a_data_path_ends_in_one_slash(self, kind: str) -> None:
         path = storage(kind).data_path
         assert path.endswith("/")
         assert not path.endswith("//")
@@ -55,29 +55,29 @@ class TestEveryStorage:
 @pytest.mark.parametrize("kind", BUCKETS)
 class TestEveryBucket:
     @pytest.mark.parametrize("prefix", ["a/b", "/a/b/", "a//b", "//a/b//"])
-    def test_has_one_spelling_of_its_prefix(self, kind: str, prefix: str) -> None:
+    def test_a_prefix_has_one_spelling(self, kind: str, prefix: str) -> None:
         model = storage(kind, prefix=prefix)
         assert model.data_path == model.root_path + "a/b/"
 
     @pytest.mark.parametrize("prefix", ["..", "a/../b", "./a"])
-    def test_refuses_dots_in_its_prefix(self, kind: str, prefix: str) -> None:
+    def test_dots_in_a_prefix_are_refused(self, kind: str, prefix: str) -> None:
         with pytest.raises(ConfigError, match="no meaning in an object store"):
             storage(kind, prefix=prefix)
 
     @pytest.mark.parametrize("name", ["", "a/b"])
-    def test_refuses_what_is_no_name(self, kind: str, name: str) -> None:
+    def test_an_invalid_bucket_name_is_refused(self, kind: str, name: str) -> None:
         field = "container" if kind == "azure" else "bucket"
         with pytest.raises(ConfigError, match="is not the name of a"):
             storage(kind, **{field: name})
 
-    def test_takes_a_secret_by_name_or_credentials_but_not_both(self, kind: str) -> None:
+    def test_a_bucket_takes_a_secret_name_or_credentials_but_not_both(self, kind: str) -> None:
         assert storage(kind, secret_name="there").secret_name == "there"
         with pytest.raises(ConfigError, match=r"`secret_name` and .* exclude each other"):
             storage(kind, secret_name="there", **INLINE[kind])
         with pytest.raises(ConfigError, match="`secret_name` and `secret_parameters` exclude each other"):
             storage(kind, secret_name="there", secret_parameters={"x": "y"})
 
-    def test_keeps_further_secret_parameters_secret(self, kind: str) -> None:
+    def test_additional_secret_parameters_stay_secret(self, kind: str) -> None:
         model = storage(kind, secret_parameters={"kms_key_id": "canary", "flag": True, "number": 5})
         assert "canary" not in repr(model)
         assert model.secret_values() == ["canary", "true", "5"]
@@ -93,7 +93,7 @@ class TestEveryBucket:
         ("azure", {"tenant_id": "t", "client_id": "c"}),
     ],
 )
-def test_half_of_the_credentials_is_refused(kind: str, fields: dict[str, Any]) -> None:
+def test_incomplete_credentials_are_refused(kind: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="must be given together"):
         storage(kind, **fields)
 
@@ -120,7 +120,7 @@ def test_a_local_path_is_absolute_and_has_one_spelling(tmp_path: Path, monkeypat
     assert LocalStorage(path=Path("/")).data_path == "/"
 
 
-def test_an_endpoint_with_its_scheme_says_whether_to_use_ssl() -> None:
+def test_the_scheme_of_an_endpoint_sets_use_ssl() -> None:
     plain = S3Storage(bucket="b", endpoint="http://localhost:9000/")
     assert (plain.endpoint, plain.use_ssl) == ("localhost:9000", False)
     assert S3Storage(bucket="b", endpoint="https://s3.example.com").use_ssl is True
@@ -140,13 +140,13 @@ def test_azure_needs_its_account_or_a_connection_string() -> None:
     assert AzureStorage(container="c", connection_string="AccountName=a").account_name is None
 
 
-def test_a_profile_or_role_means_the_credential_chain() -> None:
+def test_a_profile_or_role_uses_the_credential_chain() -> None:
     assert S3Storage(bucket="b", profile="p").uses_credential_chain
     assert S3Storage(bucket="b", role_arn="arn").uses_credential_chain
     assert GCSStorage(bucket="b", provider="credential_chain").uses_credential_chain
     assert not S3Storage(bucket="b").uses_credential_chain
 
 
-def test_an_unknown_key_names_the_nearest() -> None:
+def test_the_error_for_an_unknown_key_suggests_the_nearest() -> None:
     with pytest.raises(ConfigError, match=r"s3: unknown key `acess_key_id`.*Did you mean `access_key_id`"):
         storage("s3", acess_key_id="k")

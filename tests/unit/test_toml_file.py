@@ -1,4 +1,4 @@
-"""Mistakes in a TOML file: each is named with file, key and remedy, wherever in the file it stands."""
+"""The error for a mistake anywhere in a TOML file names the file, the key and a remedy."""
 
 import re
 from collections.abc import Callable
@@ -55,7 +55,7 @@ class TestMistakes:
             ("[schedules]", "schedules", ""),
         ],
     )
-    def test_an_unknown_key_anywhere_names_the_nearest(
+    def test_the_error_for_an_unknown_key_suggests_the_nearest(
         self, toml: WriteToml, text: str, key: str, nearest: str
     ) -> None:
         path = toml(f"{text}\n" + ("" if "[lakes.a]" in text else "[lakes.a]\n"))
@@ -84,30 +84,30 @@ class TestMistakes:
             ("profiles = 5", r"`profiles` is not a table"),
         ],
     )
-    def test_what_cannot_stand_there(self, toml: WriteToml, text: str, message: str) -> None:
+    def test_an_invalid_value_is_refused(self, toml: WriteToml, text: str, message: str) -> None:
         with pytest.raises(ConfigError, match=message):
             config(toml(text), "a")
 
-    def test_invalid_toml_is_located(self, toml: WriteToml) -> None:
+    def test_invalid_toml_is_reported_with_its_line(self, toml: WriteToml) -> None:
         path = toml('[lakes.a]\ncatalog = "unclosed\n')
         with pytest.raises(ConfigFileError, match=rf"{re.escape(str(path))}: invalid TOML: .*line 2, column \d+"):
             config(path)
 
-    def test_a_file_in_another_encoding(self, tmp_path: Path) -> None:
+    def test_a_file_in_another_encoding_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "ducklake.toml"
         path.write_bytes("[lakes.größe]".encode("latin-1"))
         with pytest.raises(ConfigFileError, match="byte 9 is not UTF-8"):
             config(path)
 
-    def test_a_missing_file(self, tmp_path: Path) -> None:
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigFileError, match=r"nowhere\.toml: there is no such file.*ducklake-orch init"):
             config(tmp_path / "nowhere.toml")
 
-    def test_a_folder(self, tmp_path: Path) -> None:
+    def test_a_folder_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigFileError, match="it is a folder"):
             config(tmp_path)
 
-    def test_a_file_that_may_not_be_read(self, toml: WriteToml, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_unreadable_file_is_named(self, toml: WriteToml, monkeypatch: pytest.MonkeyPatch) -> None:
         def refuse(_: Path) -> bytes:
             raise PermissionError(13, "Permission denied")
 
@@ -119,25 +119,25 @@ class TestMistakes:
 words = st.sampled_from(["", "a", "pg", "postgres", "s3", "s3://b", "sqlite:///x", "md:db", "${X}", "${", "./x", "5"])
 values = words | st.integers() | st.booleans() | st.floats(allow_nan=False) | st.lists(words, max_size=2)
 tables = {
-    what: values
+    kind: values
     | st.dictionaries(
         st.sampled_from(sorted({"url", "nonsense", *keys_of(types.values())})),
         values | st.dictionaries(words, values, max_size=2),
         max_size=3,
     )
-    for what, types in TYPES.items()
+    for kind, types in TYPES.items()
 }
 lakes = st.fixed_dictionaries({}, optional=tables | dict.fromkeys(sorted(LAKE_KEYS - set(TYPES)), values))
 sections = st.fixed_dictionaries(
     {"lakes": st.dictionaries(st.sampled_from(["a", "b"]), values | lakes, max_size=2)},
-    optional={f"{what}s": st.dictionaries(words, tables[what], max_size=2) for what in TYPES},
+    optional={f"{kind}s": st.dictionaries(words, tables[kind], max_size=2) for kind in TYPES},
 )
 files = st.builds(lambda file, profile: file | {"profiles": {"dev": profile}}, sections, values | sections)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True, database=None)
 @given(file=files, profile=st.sampled_from([None, "dev"]))
-def test_whatever_stands_there_is_taken_or_refused(
+def test_any_value_is_accepted_or_refused_with_a_config_error(
     file: dict[str, Any], profile: str | None, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "anything.toml"
@@ -168,7 +168,7 @@ def written(value: Any) -> str:
     ],
     ids=["nesting", "digits"],
 )
-def test_what_the_parser_cannot_hold_is_an_error_of_the_file(text: str, words: str, tmp_path: Path) -> None:
+def test_a_file_that_overflows_the_parser_is_a_config_error(text: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "ducklake.toml"
     path.write_text(text)
     with pytest.raises(ConfigFileError, match=words) as refusal:
@@ -187,7 +187,7 @@ def test_what_the_parser_cannot_hold_is_an_error_of_the_file(text: str, words: s
     ],
     ids=str,
 )
-def test_credentials_where_they_would_be_shown_are_refused_and_not_shown(fields: dict[str, Any]) -> None:
+def test_credentials_in_visible_fields_are_refused_and_not_shown(fields: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, ValueError)) as refusal:
         LakeConfig(name="x", **fields)
     assert "canary" not in str(refusal.value)

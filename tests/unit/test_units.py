@@ -1,4 +1,4 @@
-"""Durations and sizes are read as people write them."""
+"""Durations and sizes are parsed from text."""
 
 from datetime import timedelta
 from typing import Any
@@ -30,7 +30,7 @@ from ducklake_orch.config.units import parse_duration, parse_size
         (timedelta(days=2), timedelta(days=2)),
     ],
 )
-def test_durations(text: Any, duration: timedelta) -> None:
+def test_durations_are_parsed(text: Any, duration: timedelta) -> None:
     assert parse_duration(text) == duration
 
 
@@ -56,7 +56,7 @@ def test_durations(text: Any, duration: timedelta) -> None:
         "999999999 weeks",
     ],
 )
-def test_what_is_no_duration_is_refused(text: Any) -> None:
+def test_an_invalid_duration_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a|is negative"):
         parse_duration(text)
 
@@ -76,11 +76,11 @@ def test_what_is_no_duration_is_refused(text: Any) -> None:
         (1024, 1024),
     ],
 )
-def test_sizes(text: Any, size: int) -> None:
+def test_sizes_are_parsed(text: Any, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "big", "1 QB", "1GB 2MB", "-1", -1, True, None, 1.5, "50%"])
-def test_what_is_no_size_is_refused(text: Any) -> None:
+def test_an_invalid_size_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a size|is negative"):
         parse_size(text)

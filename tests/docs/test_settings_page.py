@@ -1,4 +1,4 @@
-"""docs/settings.md is what the models say, and its variables are understood."""
+"""docs/settings.md equals the page generated from the models, and its variables are valid."""
 
 import re
 
@@ -7,11 +7,11 @@ from ducklake_orch.errors import ConfigError
 from tests.docs.settings_page import PAGE, page
 
 
-def test_the_page_is_the_one_that_the_models_make() -> None:
+def test_the_page_is_generated_from_the_models() -> None:
     assert PAGE.read_text("utf-8") == page(), "run `python -m tests.docs.settings_page`"
 
 
-def test_the_variables_of_the_page_are_known() -> None:
+def test_the_variables_on_the_page_are_known() -> None:
     variables = sorted(set(re.findall(r"<br>`(DUCKLAKE_\w+)`", page())))
     assert len(variables) > 100
     refused = []

@@ -1,4 +1,4 @@
-"""Spark's Java: one that is too old is passed over, and without any the message says what to do."""
+"""The Java for Spark: versions that are too old are skipped, and the error without a Java has a remedy."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from ducklake_orch.spark import java_home
 
 
 def install(folder: Path, version: str) -> Path:
-    """Put a program there that says it is a Java."""
+    """Create a program that prints a Java version."""
     program = folder / "bin" / "java"
     program.parent.mkdir(parents=True)
     program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
@@ -19,9 +19,9 @@ def install(folder: Path, version: str) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _path_of_fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "installed" / "bin"))
-    monkeypatch.setenv("JAVA_HOME", "")  # so that what becomes of it is undone, where there is none, too
+    monkeypatch.setenv("JAVA_HOME", "")  # so that monkeypatch also undoes later changes
     monkeypatch.delenv("JAVA_HOME")
 
 
@@ -30,25 +30,27 @@ def test_versions_are_read_as_java_writes_them(tmp_path: Path, version: str, maj
     assert java_home.version_of(install(tmp_path, version)) == major
 
 
-def test_one_that_is_too_old_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_that_is_too_old_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     new = install(tmp_path / "installed", "17.0.9")
     assert java_home.find_java() == new
-    assert "JAVA_HOME" not in os.environ  # where Spark would look first
+    assert "JAVA_HOME" not in os.environ  # Spark reads this variable first
 
 
-def test_the_packaged_one_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = install(tmp_path / "packaged", "21")
-    monkeypatch.setattr(java_home, "packaged", lambda: own)
+def test_the_packaged_java_is_the_last_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged = install(tmp_path / "packaged", "21")
+    monkeypatch.setattr(java_home, "packaged", lambda: packaged)
     install(tmp_path / "installed", "11.0.2")
-    found = java_home.find_java()
+    chosen = java_home.find_java()
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    assert java_home.version_of(found) == 21
-    assert Path(os.environ["JAVA_HOME"]) == found.parents[1]
+    assert java_home.version_of(chosen) == 21
+    assert Path(os.environ["JAVA_HOME"]) == chosen.parents[1]
 
 
-def test_without_any_it_says_what_there_is_and_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_a_usable_java_names_candidates_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(java_home, "packaged", lambda: None)
     with pytest.raises(ConfigError, match="neither JAVA_HOME nor PATH has one"):
         java_home.find_java()

@@ -1,4 +1,4 @@
-"""The report tells what is in the lake, what happened to it and who did it, whoever wrote."""
+"""The report lists the tables, partitions, changes and authors of a lake, also for changes of other engines."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ from tests.support.worn_lakes import ALL_OF_IT, metadata, worn
 
 
 @catalogs()
-def test_tables_partitions_and_history_are_told_and_nothing_is_changed(backend: Backend, lake: DuckLake) -> None:
+def test_the_report_has_tables_partitions_and_history_and_changes_nothing(backend: Backend, lake: DuckLake) -> None:
     days(lake, "s", 4, author="the pipeline")
     worn(lake)
     lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
@@ -38,15 +38,15 @@ def test_tables_partitions_and_history_are_told_and_nothing_is_changed(backend: 
     grown = {name: past.growth[number][-1] for name, number in report.ids.items() if number in past.growth}
     assert grown == {name: size for name, size in sizes.items() if size}
     assert all(len(sequence) == PERIODS for sequence in past.growth.values())
-    assert all(past.since <= one <= past.until for one in past.changed.values())
+    assert all(past.since <= period <= past.until for period in past.changed.values())
     assert [snapshot.snapshot_id for snapshot in past.recent] == [snapshot.snapshot_id for snapshot in lake.snapshots()]
     assert [run.status for run in report.runs] == ["ok"]
-    if backend.catalog is not MYSQL:  # where nothing is inlined
+    if backend.catalog is not MYSQL:  # the engine inlines no rows on MySQL
         assert report.health.lake.metrics["inlined_rows"] == 3
 
 
 @on_sqlite
-def test_changes_name_tables_that_are_gone(lake: DuckLake) -> None:
+def test_changes_name_dropped_tables(lake: DuckLake) -> None:
     days(lake, "old", 1)
     number = lake.report().ids["main.old"]
     lake.execute("DROP TABLE old").raise_for_error()
@@ -56,13 +56,13 @@ def test_changes_name_tables_that_are_gone(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_what_a_name_looks_like_does_not_make_it_maintenance(lake: DuckLake) -> None:
+def test_a_table_name_is_not_mistaken_for_a_maintenance_operation(lake: DuckLake) -> None:
     lake.execute('CREATE TABLE ",merge_adjacent:1" (v INTEGER)').raise_for_error()
     assert sum(period.get("maintenance", 0) for period in lake.report().history.periods) == 0
 
 
 @on_sqlite
-def test_many_partitions_are_put_together_with_their_neighbours(lake: DuckLake) -> None:
+def test_many_partitions_are_grouped_with_their_neighbours(lake: DuckLake) -> None:
     lake.write(pa.table({"p": list(range(1500))}), "t", mode="append", partition_by=["p"])
     cells = lake.report().partitions["main.t"]
     assert len(cells) == 500
@@ -71,14 +71,14 @@ def test_many_partitions_are_put_together_with_their_neighbours(lake: DuckLake) 
 
 
 @on_sqlite
-def test_a_lake_of_forty_tables_takes_no_more_queries_than_one_of_two(
+def test_the_number_of_queries_is_independent_of_the_number_of_tables(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    queries_run: list[str] = []
     rows = Metadata.rows
 
     def counting(self: Metadata, sql: str) -> list[tuple[object, ...]]:
-        asked.append(sql)
+        queries_run.append(sql)
         return rows(self, sql)
 
     monkeypatch.setattr(Metadata, "rows", counting)
@@ -86,9 +86,9 @@ def test_a_lake_of_forty_tables_takes_no_more_queries_than_one_of_two(
     for start, end in ((0, 2), (2, 40)):
         for number in range(start, end):
             lake.write(pa.table({"v": [number]}), f"t{number}", mode="append")
-        asked.clear()
+        queries_run.clear()
         lake.report()
-        counts.append(len(asked))
+        counts.append(len(queries_run))
     assert counts[0] == counts[1]
 
 

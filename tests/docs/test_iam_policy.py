@@ -1,4 +1,4 @@
-"""The IAM policy of docs/storages.md is enough to write, maintain and read a lake, on a server that enforces it."""
+"""The IAM policy in docs/storages.md suffices to write, maintain and read a lake on a server that enforces it."""
 
 import json
 import urllib.request
@@ -13,11 +13,11 @@ from ducklake_orch.errors import DuckLakeOrchError
 from tests.docs.pages import DOCS, blocks
 from tests.servers.base import ServerUnavailable
 from tests.servers.s3 import MotoS3
-from tests.support.granted_work import look, write_and_maintain
+from tests.support.granted_work import read_everything, write_and_maintain
 
 WRITER: dict[str, Any] = json.loads(next(code for _, code in blocks(DOCS / "storages.md", "json")))
 FILES, LIST = WRITER["Statement"]
-# Of a request that deletes many objects Amazon asks for the right on each of them, and moto for that on the bucket.
+# To delete many objects in one request, Amazon requires the permission on each object, and moto that on the bucket.
 WRITER["Statement"].append({"Effect": "Allow", "Action": "s3:DeleteObject", "Resource": LIST["Resource"]})
 READER = {"Version": WRITER["Version"], "Statement": [FILES | {"Action": "s3:GetObject"}]}
 APPENDER = {"Version": WRITER["Version"], "Statement": [FILES | {"Action": ["s3:GetObject", "s3:PutObject"]}, LIST]}
@@ -26,7 +26,7 @@ Open = Callable[..., DuckLake]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoS3]:
-    """A server of its own: policies count for whoever asks it."""
+    """A separate server, because policies apply to all its clients."""
     try:
         running = MotoS3.start(tmp_path_factory.mktemp("iam"))
     except ServerUnavailable as error:
@@ -43,7 +43,7 @@ def _enforce(server: MotoS3, after_requests: str) -> None:
 
 @pytest.fixture
 def open_lake(server: MotoS3, tmp_path: Path) -> Iterator[Callable[[dict[str, Any]], Open]]:
-    """Return a function that gives a new user a policy, and returns one that opens the lake as that user."""
+    """Yield a function that creates a user with a policy, and returns a function that opens the lake as that user."""
     import boto3  # type: ignore[import-untyped, unused-ignore]
 
     _enforce(server, "inf")
@@ -71,14 +71,14 @@ def open_lake(server: MotoS3, tmp_path: Path) -> Iterator[Callable[[dict[str, An
     iam.close()
 
 
-def test_the_policy_lets_write_maintain_and_read(open_lake: Callable[[dict[str, Any]], Open]) -> None:
+def test_the_iam_policy_suffices_to_write_maintain_and_read(open_lake: Callable[[dict[str, Any]], Open]) -> None:
     writer = open_lake(WRITER)
     write_and_maintain(writer(create_if_missing=True))
     with pytest.raises(DuckLakeOrchError):
-        write_and_maintain(writer("other", create_if_missing=True))  # beside the prefix of the policy
+        write_and_maintain(writer("other", create_if_missing=True))  # a prefix outside the policy
     appender = open_lake(APPENDER)()
     appender.write(appender.read("sales.items"), "sales.orders", mode="append")
     reader = open_lake(READER)
-    look(reader(read_only=True))
+    read_everything(reader(read_only=True))
     with pytest.raises(DuckLakeOrchError):
         reader().write(reader(read_only=True).read("sales.items"), "sales.items", mode="append")

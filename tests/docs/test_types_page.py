@@ -1,4 +1,4 @@
-"""The tables of docs/types.md say what the code and the engine do."""
+"""The tables in docs/types.md match the code and the engine."""
 
 import re
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ REFUSED = "\N{EN DASH}"
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Return the cells of the table below a heading, without its head."""
+    """Return the cells of the table below a heading, without the header row."""
     part = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     lines = [line for line in part.splitlines() if line.startswith("|")]
     return [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in lines[2:]]
@@ -32,16 +32,16 @@ READ = rows("Read")
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> DuckLake:
-    """A lake with a table of each type of the page."""
+    """A lake with one table for each type on the page."""
     lake = DuckLake.local(tmp_path_factory.mktemp("types") / "lake")
     lake.execute([f"CREATE TABLE t{n} (v {duckdb})" for n, (_, duckdb, *_) in enumerate(READ)]).raise_for_error()
     return lake
 
 
-def test_every_type_of_a_lake_is_on_the_page() -> None:
-    known = {word for word in lake_types._DUCKDB if lake_types.storable(word)} | set(lake_types.NESTED)
-    alias = {"timestamp_us"}  # what older catalogs call a `timestamp`
-    assert {re.sub(r"\(.*", "", word) for word, *_ in READ} == known - alias | {"decimal"}
+def test_every_ducklake_type_is_on_the_page() -> None:
+    ducklake_types = {word for word in lake_types._DUCKDB if lake_types.storable(word)} | set(lake_types.NESTED)
+    alias = {"timestamp_us"}  # the name of `timestamp` in older catalogs
+    assert {re.sub(r"\(.*", "", word) for word, *_ in READ} == ducklake_types - alias | {"decimal"}
 
 
 @pytest.mark.parametrize(("number", "row"), list(enumerate(READ)), ids=[row[0] for row in READ])
@@ -65,7 +65,7 @@ def test_a_type_reads_as_the_page_says(lake: DuckLake, number: int, row: list[st
 
 
 @pytest.mark.parametrize(("spark", "duckdb"), rows("Written by Spark"), ids=lambda cell: str(cell))
-def test_a_type_is_written_as_the_page_says(spark: str, duckdb: str) -> None:
+def test_a_spark_type_is_written_as_the_page_says(spark: str, duckdb: str) -> None:
     pytest.importorskip("pyspark")
     from ducklake_orch.spark.types import _TO_DUCKDB, duckdb_type
 
@@ -79,11 +79,11 @@ def test_a_type_is_written_as_the_page_says(spark: str, duckdb: str) -> None:
 
 
 @pytest.mark.parametrize(("arrow", "duckdb"), rows("Written from Arrow, pandas, Polars"))
-def test_arrow_is_written_as_the_page_says(lake: DuckLake, arrow: str, duckdb: str) -> None:
+def test_an_arrow_type_is_written_as_the_page_says(lake: DuckLake, arrow: str, duckdb: str) -> None:
     text, number = pa.string(), pa.int32()
     kinds = [pa.large_string(), pa.string_view(), pa.dictionary(number, text), pa.large_binary(), pa.date64()]
     kinds += [pa.time32("s"), pa.timestamp("ns", "Europe/Berlin"), pa.duration("us"), pa.large_list(number), pa.null()]
-    kind = next(one for one in kinds if str(one) == arrow)
+    kind = next(kind for kind in kinds if str(kind) == arrow)
     name = f"arrow_{kinds.index(kind)}"
     lake.write(pa.table({"v": pa.nulls(1, kind)}), name, mode="append")
     (column,) = lake.table(name).schema()

@@ -1,4 +1,4 @@
-"""The starter file: the lake that was asked for, no secret, and alternatives that work when switched on."""
+"""The starter file defines the requested lake, has no secret, and its alternatives work when uncommented."""
 
 import re
 import tomllib
@@ -17,13 +17,13 @@ from ducklake_orch.config.template import starter_toml
 
 WriteToml = Callable[[str], Path]
 STARTER = starter_toml("analytics", "sqlite:///lake.sqlite", "./files")
-# Every variable that the file asks for is set.
+# Values of all variables in the file.
 EVERYTHING = dict.fromkeys(re.findall(r"\$\{(\w+)\}", STARTER), "5432")
-# A block is a commented table with its commented lines.
-BLOCKS = {f"{what}.{name}": body for body, what, name in re.findall(r"(# \[(\w+)\.([\w.]+)\]\n(?:# .*\n)*)", STARTER)}
+# A block is a commented table header with its commented lines.
+BLOCKS = {f"{kind}.{name}": body for body, kind, name in re.findall(r"(# \[(\w+)\.([\w.]+)\]\n(?:# .*\n)*)", STARTER)}
 
 
-def switched_on(text: str, *names: str) -> str:
+def uncommented(text: str, *names: str) -> str:
     for name in names:
         text = text.replace(BLOCKS[name], re.sub(r"(?m)^# ", "", BLOCKS[name]))
     return text
@@ -38,7 +38,7 @@ def config(path: Path, environ: Mapping[str, str], profile: str | None = None) -
     return load(path=path, profile=profile, environ=environ).config
 
 
-def test_it_is_the_lake_that_was_asked_for(toml: WriteToml, tmp_path: Path) -> None:
+def test_the_file_defines_the_requested_lake(toml: WriteToml, tmp_path: Path) -> None:
     loaded = config(toml(STARTER), {})
     assert loaded.name == "analytics"
     assert loaded.catalog.to_url() == f"sqlite:///{tmp_path}/lake.sqlite"
@@ -51,21 +51,21 @@ def test_every_catalog_and_storage_has_an_alternative() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in BLOCKS if name.startswith("catalogs.")])
-def test_each_catalog_works_when_switched_on(name: str, toml: WriteToml) -> None:
-    text = with_lines(switched_on(STARTER, name, "storages.s3"), name.partition(".")[2], "s3")
+def test_each_catalog_works_when_uncommented(name: str, toml: WriteToml) -> None:
+    text = with_lines(uncommented(STARTER, name, "storages.s3"), name.partition(".")[2], "s3")
     assert config(toml(text), EVERYTHING).catalog.type == name.partition(".")[2]
 
 
 @pytest.mark.parametrize("name", [name for name in BLOCKS if name.startswith("storages.")])
-def test_each_storage_works_when_switched_on(name: str, toml: WriteToml) -> None:
-    text = with_lines(switched_on(STARTER, name, "catalogs.postgres"), "postgres", name.partition(".")[2])
+def test_each_storage_works_when_uncommented(name: str, toml: WriteToml) -> None:
+    text = with_lines(uncommented(STARTER, name, "catalogs.postgres"), "postgres", name.partition(".")[2])
     storage = config(toml(text), EVERYTHING).storage
     assert storage is not None
     assert storage.type == name.partition(".")[2].removesuffix("_chain")
 
 
-def test_all_of_them_work_together(toml: WriteToml) -> None:
-    text = re.sub(r"(?m)^# (?!metadata_schema)", "", STARTER)  # that one is for another catalog than the active one
+def test_all_alternatives_work_together(toml: WriteToml) -> None:
+    text = re.sub(r"(?m)^# (?!metadata_schema)", "", STARTER)  # an option of a catalog that is not active
     assert config(toml(text), EVERYTHING).create_if_missing
     assert config(toml(text), EVERYTHING, "dev").catalog.type == "sqlite"
 
@@ -100,14 +100,14 @@ def test_a_managed_lake_has_no_storage(toml: WriteToml) -> None:
 
 @settings(max_examples=60, deadline=None, derandomize=True, database=None)
 @given(name=st.text(min_size=1), folder=st.text(min_size=1).filter(lambda t: "\x00" not in t and t.strip("./")))
-def test_any_name_and_folder_can_be_written(name: str, folder: str) -> None:
+def test_any_name_and_folder_is_read_back(name: str, folder: str) -> None:
     text = starter_toml(name, "sqlite:///lake.sqlite", f"/{folder}")
     lake = tomllib.loads(text)["lakes"][name]
     assert lake["storage"].replace("$${", "${") == str(Path(f"/{folder}"))
 
 
 @pytest.mark.parametrize("folder", ["files", "./files", "../files", "/files", ".files"])
-def test_a_folder_is_never_taken_for_a_name(folder: str) -> None:
+def test_a_folder_is_never_read_as_a_name(folder: str) -> None:
     storage = tomllib.loads(starter_toml("a", "sqlite:///x.sqlite", folder))["lakes"]["a"]["storage"]
     assert Path(storage) == Path(folder)
     assert "/" in storage

@@ -1,4 +1,4 @@
-"""A run stops in good order: at a signal, at its budget, and rolls back what runs at a second signal."""
+"""A run stops cleanly at a signal or at its budget; a second signal rolls back the current step."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from tests.support.worn_lakes import ALL_OF_IT, KEEPING, TABLES, contents, small
 
 
 @on_sqlite
-def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
+def test_a_signal_ends_the_run_after_the_current_step(lake: DuckLake) -> None:
     worn(lake)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 
@@ -25,10 +25,10 @@ def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
 
     report = lake.maintain(KEEPING, progress=interrupt)
     assert report.status == "stopped"
-    told = {(step.operation, step.table): step for step in report.operations}
-    assert told["rewrite", "main.d"].status == "done"
-    assert told["merge", "main.t"].status == "stopped"
-    assert "SIGTERM" in told["merge", "main.t"].reason
+    steps = {(step.operation, step.table): step for step in report.operations}
+    assert steps["rewrite", "main.d"].status == "done"
+    assert steps["merge", "main.t"].status == "stopped"
+    assert "SIGTERM" in steps["merge", "main.t"].reason
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     again = lake.maintain(KEEPING)
     assert statuses(again)["merge", "main.t"] == "done"
@@ -36,7 +36,7 @@ def test_a_signal_ends_the_run_after_the_step_that_runs(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_rolls_back_the_current_step(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     worn(lake)
     wanted = contents(lake, TABLES)
 
@@ -48,8 +48,8 @@ def test_a_second_signal_rolls_the_running_step_back(lake: DuckLake, monkeypatch
     monkeypatch.setattr(flush, "commit_flushed", interrupted)
     report = lake.maintain(KEEPING, tables=["i", "t"])
     monkeypatch.undo()
-    told = {(step.operation, step.table): step for step in report.operations}
-    assert told["flush", "main.i"].reason == "interrupted and rolled back"
+    steps = {(step.operation, step.table): step for step in report.operations}
+    assert steps["flush", "main.i"].reason == "interrupted and rolled back"
     assert report.totals["done"] == 0
     assert contents(lake, TABLES) == wanted
     assert lake.table("i").files() == []
@@ -70,32 +70,32 @@ def test_a_run_stops_at_its_budget(lake: DuckLake, budget: dict[str, float]) -> 
 
 
 @on_sqlite
-def test_no_table_keeps_the_others_waiting_night_after_night(lake: DuckLake) -> None:
+def test_max_files_per_run_serves_every_table_in_turn(lake: DuckLake) -> None:
     for name in ("a", "b", "c"):
         small_files(lake, name, files=12)
     policy = MaintenancePolicy(merge={"max_files_per_run": 6}, expire={"enabled": False})
-    nights = []
+    merged_tables = []
     for _ in range(3):
         plan = lake.plan_maintenance(policy, operations=["merge"])
         reasons = {step.table: step.reason for step in plan.operations if step.action == "skip"}
         assert len(reasons) == 2
         assert all("`max_files_per_run` = 6" in reason for reason in reasons.values()), reasons
         report = lake.maintain(plan).raise_for_error()
-        nights += [str(step.table) for step in report.operations if step.status == "done"]
-    assert sorted(nights) == ["main.a", "main.b", "main.c"]
-    # One that was not reached within the time is served before those that were.
+        merged_tables += [str(step.table) for step in report.operations if step.status == "done"]
+    assert sorted(merged_tables) == ["main.a", "main.b", "main.c"]
+    # A table that the last run did not reach comes before those that it maintained.
     lake.maintain(MaintenancePolicy(), operations=["merge"], tables=["a", "b"]).raise_for_error()
     small_files(lake, "a", files=6)
     assert lake.plan_maintenance(policy, operations=["merge"]).operations[0].table == "main.c"
 
 
 @on_sqlite
-def test_a_budget_that_tables_have_spent_leaves_expiry_and_clean_up_their_share(lake: DuckLake) -> None:
+def test_expiry_and_cleanup_run_after_tables_spent_the_budget(lake: DuckLake) -> None:
     worn(lake)
     report = lake.maintain(ALL_OF_IT.model_copy(update={"budget_s": 1e-9}))
-    told = statuses(report)
-    assert {told["rewrite", "main.d"], told["merge", "main.t"]} == {"stopped"}
-    assert told["expire", None] == "done"
+    steps = statuses(report)
+    assert {steps["rewrite", "main.d"], steps["merge", "main.t"]} == {"stopped"}
+    assert steps["expire", None] == "done"
     assert len(lake.snapshots()) == 1
     lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
     assert statuses(lake.maintain(ALL_OF_IT.model_copy(update={"budget_bytes": 1})))["cleanup", None] == "done"

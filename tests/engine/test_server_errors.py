@@ -1,4 +1,4 @@
-"""Servers that are away, that refuse, or that speak another language: one error of ours, and nothing left behind."""
+"""Servers that are unreachable, refuse a login or answer in another language cause one ducklake-orch error."""
 
 import socket
 import threading
@@ -51,7 +51,7 @@ def assert_no_connection(server: PostgresServer | MariaDBServer, database: str) 
 @each_scheme
 class TestLogin:
     @pytest.mark.parametrize("secret", ["'", '"', ";", "\\", " x ", "@", "/", "%", "é", "a'b\"c;d\\e f@g/h%é", "\\'"])
-    def test_any_password_logs_in(
+    def test_a_password_with_special_characters_logs_in(
         self, server: PostgresServer | MariaDBServer, scheme: str, secret: str, tmp_path: Path
     ) -> None:
         name = f"login_{secret.encode().hex()}"
@@ -60,10 +60,10 @@ class TestLogin:
         encoded = server.url(name, name, f"{secret}x-canary{secret}")
         raw = f"{scheme}://{name}:{secret}x-canary{secret}@{server.host}:{server.port}/{name}"
         lake_at(encoded, tmp_path, create_if_missing=True).execute("SELECT 1").raise_for_error()
-        # As people paste it: told apart from the rest of the URL all the same.
+        # A password without percent-encoding, as users paste it.
         assert lake_at(raw, tmp_path).execute("SELECT 1 AS one").rows == [{"one": 1}]
 
-    def test_a_wrong_password_or_user_is_refused_after_one_more_try(
+    def test_a_wrong_password_or_user_is_refused_after_one_retry(
         self, server: PostgresServer | MariaDBServer, scheme: str, tmp_path: Path
     ) -> None:
         server.create_database(f"closed_{scheme}")
@@ -77,7 +77,7 @@ class TestLogin:
 
     @pytest.mark.parametrize("create", [True, False])
     @pytest.mark.parametrize("name", ["nowhere", 'it\'s "no" `where`'])
-    def test_a_database_that_does_not_exist_comes_with_the_statement_that_makes_it(
+    def test_the_error_for_a_missing_database_has_the_statement_that_creates_it(
         self, server: PostgresServer | MariaDBServer, scheme: str, name: str, create: bool, tmp_path: Path
     ) -> None:
         mark = {"postgresql": '"', "mysql": "`"}[scheme]
@@ -89,17 +89,17 @@ class TestLogin:
 
 @each_scheme
 @pytest.mark.parametrize("place", [f"{LOOPBACK}:PORT", "no-such-host.invalid"])
-def test_a_server_that_is_away_is_named_with_its_address(scheme: str, place: str, tmp_path: Path) -> None:
+def test_the_error_for_an_unreachable_server_names_its_address(scheme: str, place: str, tmp_path: Path) -> None:
     place = place.replace("PORT", str(free_port()))
     lake = lake_at(f"{scheme}://me:canary@{place}/db", tmp_path, create_if_missing=True)
     started = time.monotonic()
     refused(errors.CatalogUnreachableError, lambda: lake.execute("SELECT 1"), f"{scheme}://me:***@{place}/db", "runs")
-    assert time.monotonic() - started < 10  # one more try, not two minutes of them
+    assert time.monotonic() - started < 10  # one retry, not two minutes of retries
     assert list(tmp_path.iterdir()) == []
 
 
-class TestAnotherLanguage:
-    """Errors are told apart without the words of the server, which come in its language."""
+class TestTranslatedErrors:
+    """Errors are classified without the messages of the server, which may be translated."""
 
     @pytest.fixture
     def german(self, mariadb: MariaDBServer) -> Iterator[MariaDBServer]:
@@ -112,30 +112,30 @@ class TestAnotherLanguage:
         with mariadb.connect() as con, con.cursor() as cursor:
             cursor.execute(f"SET GLOBAL lc_messages = '{language}'")
 
-    def test_of_mariadb(self, german: MariaDBServer, tmp_path: Path) -> None:
+    def test_mariadb_errors_in_german_are_classified(self, german: MariaDBServer, tmp_path: Path) -> None:
         missing, closed = german.url("nowhere"), german.url("mysql", german.user, "canary")
         refused(errors.DatabaseNotFoundError, lambda: lake_at(missing, tmp_path).execute("SELECT 1"), "`nowhere`;")
         refused(errors.AuthenticationError, lambda: lake_at(closed, tmp_path).execute("SELECT 1"), "Benutzer")
 
-    def test_of_postgres(self, postgres: PostgresServer, tmp_path: Path) -> None:
-        # The wheel has no translations: they are put in on the way, of the same length.
+    def test_translated_postgres_errors_are_classified(self, postgres: PostgresServer, tmp_path: Path) -> None:
+        # The wheel has no translations, so a proxy replaces the messages by translations of the same length.
         words = {
             b"does not exist": b"existiert nich",
             b"password authentication failed": b"Anmeldung mit Passwort faellt ",
         }
         with translating(postgres, words) as port:
-            there = f"postgresql://{postgres.user}:PASSWORD@{LOOPBACK}:{port}/"
-            missing, closed = there.replace("PASSWORD", postgres.password) + "nowhere", there + "postgres"
+            url_template = f"postgresql://{postgres.user}:PASSWORD@{LOOPBACK}:{port}/"
+            missing, closed = url_template.replace("PASSWORD", postgres.password) + "nowhere", url_template + "postgres"
             refused(errors.DatabaseNotFoundError, lambda: lake_at(missing, tmp_path).execute("SELECT 1"), '"nowhere";')
             refused(errors.AuthenticationError, lambda: lake_at(closed, tmp_path).execute("SELECT 1"), "Anmeldung")
 
 
 @contextmanager
 def translating(server: PostgresServer, words: dict[bytes, bytes]) -> Iterator[int]:
-    """Pass everything on to the server, and its words back as they are to be; gives the port."""
+    """Yield the port of a proxy that forwards all requests, and replaces words in the answers."""
     listener = socket.create_server((LOOPBACK, 0))
 
-    def pass_on(source: socket.socket, target: socket.socket, change: dict[bytes, bytes]) -> None:
+    def forward(source: socket.socket, target: socket.socket, change: dict[bytes, bytes]) -> None:
         try:
             while data := source.recv(65536):
                 for old, new in change.items():
@@ -153,8 +153,8 @@ def translating(server: PostgresServer, words: dict[bytes, bytes]) -> Iterator[i
             except OSError:
                 return
             upstream = socket.create_connection((server.host, server.port))
-            threading.Thread(target=pass_on, args=(client, upstream, {}), daemon=True).start()
-            threading.Thread(target=pass_on, args=(upstream, client, words), daemon=True).start()
+            threading.Thread(target=forward, args=(client, upstream, {}), daemon=True).start()
+            threading.Thread(target=forward, args=(upstream, client, words), daemon=True).start()
 
     thread = threading.Thread(target=accept, daemon=True)
     thread.start()
@@ -164,7 +164,7 @@ def translating(server: PostgresServer, words: dict[bytes, bytes]) -> Iterator[i
     thread.join()
 
 
-class TestStorages:
+class TestStorageErrors:
     def s3(self, server: VersityS3, **fields: Any) -> dict[str, Any]:
         login = {"access_key_id": server.access_key_id, "secret_access_key": server.secret_access_key}
         return {
@@ -182,28 +182,28 @@ class TestStorages:
         assert lake.tables() == []
         assert FileQueue(folder / "lake.sqlite").holder() is None
 
-    def test_s3_with_wrong_credentials(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+    def test_wrong_s3_credentials_are_an_authentication_error(self, versity_s3: VersityS3, tmp_path: Path) -> None:
         for wrong in ({"secret_access_key": "canary"}, {"access_key_id": "nobody"}):
             storage = self.s3(versity_s3, **wrong)
             self.fails(errors.AuthenticationError, storage, tmp_path, "s3://bucket/", "credentials of the storage")
 
-    def test_the_digits_of_a_path_are_not_taken_for_the_answer(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+    def test_digits_in_a_path_are_not_read_as_an_http_status(self, versity_s3: VersityS3, tmp_path: Path) -> None:
         storage = self.s3(versity_s3, prefix="01a-429-503/404", secret_access_key="canary")
         self.fails(errors.AuthenticationError, storage, tmp_path, "429-503/404", "credentials of the storage")
 
-    def test_azure_with_a_wrong_key(self, azurite: AzuriteServer, tmp_path: Path) -> None:
+    def test_a_wrong_azure_key_is_an_authentication_error(self, azurite: AzuriteServer, tmp_path: Path) -> None:
         azurite.create_container("closed")
         for key in (azurite.account_key.replace("E", "F"), "canary"):
             text = azurite.connection_string.replace(azurite.account_key, key)
             storage = {"type": "azure", "container": "closed", "connection_string": text}
             self.fails(errors.AuthenticationError, storage, tmp_path, "credentials of the storage")
 
-    def test_s3_without_its_region(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+    def test_a_missing_s3_region_is_named(self, versity_s3: VersityS3, tmp_path: Path) -> None:
         self.fails(errors.ConfigError, self.s3(versity_s3, region=None), tmp_path, "s3://bucket/", "`region`")
 
-    def test_a_bucket_that_does_not_exist(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+    def test_a_missing_bucket_is_named(self, versity_s3: VersityS3, tmp_path: Path) -> None:
         self.fails(errors.StorageError, self.s3(versity_s3, bucket="no-bucket"), tmp_path, "s3://no-bucket/", "exists")
 
-    def test_a_storage_server_that_is_away(self, versity_s3: VersityS3, tmp_path: Path) -> None:
+    def test_an_unreachable_storage_server_is_named(self, versity_s3: VersityS3, tmp_path: Path) -> None:
         storage = self.s3(versity_s3, endpoint=f"http://{LOOPBACK}:{free_port()}")
         self.fails(errors.StorageBusyError, storage, tmp_path, storage["endpoint"], "reached")

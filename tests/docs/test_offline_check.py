@@ -1,4 +1,4 @@
-"""What the check of the built pages finds, and what it lets pass."""
+"""The check of the built pages reports external resources, and accepts links and local files."""
 
 from pathlib import Path
 
@@ -18,17 +18,17 @@ from tests.docs.offline import loads
         "<style>@import url('https://fonts.example/x.css')</style>",
     ],
 )
-def test_what_a_browser_fetches_is_found(page: str, tmp_path: Path) -> None:
+def test_resources_that_a_browser_fetches_are_reported(page: str, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(page)
     assert len(loads(tmp_path)) >= 1
 
 
-def test_a_font_in_a_style_is_found(tmp_path: Path) -> None:
+def test_a_font_in_a_stylesheet_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a.css").write_text("@font-face { src: url(https://fonts.example/x.woff2) }")
     assert loads(tmp_path) == [f"{tmp_path}/a.css: https://fonts.example/x.woff2"]
 
 
-def test_links_and_files_of_the_site_pass(tmp_path: Path) -> None:
+def test_links_and_local_files_are_accepted(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
         '<a href="https://ducklake.select">x</a><script src="a.js"></script><link rel="stylesheet" href="../a.css">'
         '<link rel="canonical" href="https://docs.example/"><img src="images/a.svg">'

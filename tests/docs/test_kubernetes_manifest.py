@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes: it parses, its parts name each other, and driver and executors see the same files."""
+"""The Kubernetes manifest parses, its references exist, and driver and executors mount the same files."""
 
 import re
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ PAGE = REPOSITORY / "docs" / "scaling.md"
 @pytest.fixture(scope="module")
 def objects() -> dict[tuple[str, str], Any]:
     (text,) = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text)}
+    return {(document["kind"], document["metadata"]["name"]): document for document in yaml.safe_load_all(text)}
 
 
 def pods(objects: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
@@ -25,32 +25,34 @@ def pods(objects: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
     yield objects["CronJob", "lake-maintenance"]["spec"]["jobTemplate"]["spec"]["template"]["spec"]
 
 
-def test_volumes_secrets_and_accounts_are_there(objects: dict[tuple[str, str], Any]) -> None:
+def test_volumes_secrets_and_accounts_exist(objects: dict[tuple[str, str], Any]) -> None:
     for pod in pods(objects):
         (container,) = pod["containers"]
-        volumes = {one["name"]: one for one in pod["volumes"]}
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
         assert {mount["name"] for mount in container["volumeMounts"]} == set(volumes)
         assert ("PersistentVolumeClaim", volumes["lake"]["persistentVolumeClaim"]["claimName"]) in objects
         assert ("ConfigMap", volumes["config"]["configMap"]["name"]) in objects
-        assert all(("Secret", one["secretRef"]["name"]) in objects for one in container["envFrom"])
+        assert all(("Secret", source["secretRef"]["name"]) in objects for source in container["envFrom"])
         assert ("ServiceAccount", pod.get("serviceAccountName", "spark")) in objects
     binding = objects["RoleBinding", "spark"]
     assert ("Role", binding["roleRef"]["name"]) in objects
-    assert [("ServiceAccount", one["name"]) in objects for one in binding["subjects"]] == [True]
+    assert [("ServiceAccount", subject["name"]) in objects for subject in binding["subjects"]] == [True]
 
 
-def test_executors_mount_what_the_driver_mounts_where_it_does(objects: dict[tuple[str, str], Any]) -> None:
+def test_executors_and_driver_mount_the_same_volumes(objects: dict[tuple[str, str], Any]) -> None:
     job, _ = pods(objects)
     (driver,) = job["containers"]
-    settings = dict(one.removeprefix("--conf=").split("=", 1) for one in driver["args"] if one.startswith("--conf="))
-    mounts = {one["name"]: one["mountPath"] for one in driver["volumeMounts"]}
+    settings = dict(
+        argument.removeprefix("--conf=").split("=", 1) for argument in driver["args"] if argument.startswith("--conf=")
+    )
+    mounts = {mount["name"]: mount["mountPath"] for mount in driver["volumeMounts"]}
     volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.lake"
     assert settings[f"{volume}.mount.path"] == mounts["lake"]
     assert ("PersistentVolumeClaim", settings[f"{volume}.options.claimName"]) in objects
     assert settings["spark.kubernetes.container.image"] == driver["image"]
 
 
-def test_the_configuration_is_one_and_its_files_lie_on_the_shared_volume(
+def test_the_configuration_is_valid_and_its_files_are_on_the_shared_volume(
     objects: dict[tuple[str, str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = objects["ConfigMap", "lake"]["data"]
@@ -64,7 +66,7 @@ def test_the_configuration_is_one_and_its_files_lie_on_the_shared_volume(
     compile(data["job.py"], "job.py", "exec")
 
 
-def test_the_program_of_the_night_is_a_command(objects: dict[tuple[str, str], Any]) -> None:
+def test_the_nightly_job_runs_an_existing_command(objects: dict[tuple[str, str], Any]) -> None:
     from ducklake_orch.cli.program import app
 
     _, night = pods(objects)

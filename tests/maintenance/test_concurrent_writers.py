@@ -1,4 +1,4 @@
-"""Maintenance beside writers: they do not fail, and what they wrote is all there."""
+"""Concurrent writers do not fail during maintenance, and all their rows are stored."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,30 +12,30 @@ EAGER = MaintenancePolicy(merge={"min_files": 2}, rewrite={"delete_threshold": 0
 ROUNDS = 5
 
 
-def appends(lake: DuckLake) -> None:
+def append_rows(lake: DuckLake) -> None:
     for number in range(ROUNDS):
         lake.write(rows(1000 + 5 * number, 5), "t", mode="append", inline="auto" if number % 2 else "never")
 
 
-def deletes(lake: DuckLake) -> None:
+def delete_rows(lake: DuckLake) -> None:
     for number in range(ROUNDS):
         lake.delete("t", f"k = {number}")
 
 
-def merges(lake: DuckLake) -> None:
+def merge_rows(lake: DuckLake) -> None:
     for number in range(ROUNDS):
         lake.write(rows(50 + number, 1), "t", mode="merge", keys=["k"])
 
 
 @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL), Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
-def test_what_is_written_meanwhile_is_all_there(lake: DuckLake) -> None:
+def test_maintenance_loses_no_concurrent_write(lake: DuckLake) -> None:
     lake.write(rows(0, 100), "t", mode="append")
 
     def maintain() -> None:
         lake.maintain(EAGER, ["flush", "rewrite", "merge"]).raise_for_error()
 
     with ThreadPoolExecutor() as pool:
-        writers = [pool.submit(work, lake) for work in (appends, deletes, merges)]
+        writers = [pool.submit(work, lake) for work in (append_rows, delete_rows, merge_rows)]
         while not all(writer.done() for writer in writers):
             maintain()
         for writer in writers:

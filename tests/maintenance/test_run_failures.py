@@ -1,4 +1,4 @@
-"""What can go wrong beneath a run: it is reported, nothing is lost, and the next run does the rest."""
+"""Failures during a run: the report names them, no rows are lost, and the next run completes the work."""
 
 import os
 from pathlib import Path
@@ -16,9 +16,7 @@ from tests.support.worn_lakes import ALL_OF_IT, contents, rows, small_files, who
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_a_table_that_is_dropped_while_its_files_are_merged_stays_dropped(
-    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_dropped_during_its_merge_stays_dropped(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     small_files(lake, "t")
     small_files(lake, "u")
     real = DuckDBCompactor.write
@@ -40,7 +38,7 @@ def test_a_table_that_is_dropped_while_its_files_are_merged_stays_dropped(
 
 
 @catalogs(quick=[SQLITE, POSTGRES], shared=True)
-def test_who_reads_a_snapshot_that_expires_reads_it_to_the_end(lake: DuckLake) -> None:
+def test_a_reader_of_an_expired_snapshot_reads_to_the_end(lake: DuckLake) -> None:
     lake.write(rows(0, 200_000), "t", mode="append")
     lake.write(rows(0, 1), "t", mode="overwrite")
     old = lake.table("t").files(snapshot=1)[0].path
@@ -48,7 +46,7 @@ def test_who_reads_a_snapshot_that_expires_reads_it_to_the_end(lake: DuckLake) -
         first = stream.read_next_batch()
         lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
         assert len(first) + sum(map(len, stream)) == 200_000
-    assert os.path.exists(old)  # until clean-up, which waits for two days
+    assert os.path.exists(old)  # cleanup deletes it after two days
     lake.maintain(operations=["cleanup"]).raise_for_error()
     assert os.path.exists(old)
     with pytest.raises(SnapshotNotFoundError):
@@ -57,7 +55,7 @@ def test_who_reads_a_snapshot_that_expires_reads_it_to_the_end(lake: DuckLake) -
 
 
 @on_sqlite
-def test_what_the_storage_does_not_delete_is_said_and_tried_again(lake: DuckLake) -> None:
+def test_a_failed_file_deletion_is_reported_and_retried(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows(number, 1), "t", mode="overwrite")
     lake.maintain(ALL_OF_IT, ["expire"]).raise_for_error()
@@ -76,16 +74,16 @@ def test_what_the_storage_does_not_delete_is_said_and_tried_again(lake: DuckLake
 
 
 @on_sqlite
-def test_a_disk_that_is_full_for_spilling_costs_nothing(make_lake: MakeLake) -> None:
+def test_a_full_spill_disk_loses_no_data(make_lake: MakeLake) -> None:
     lake = make_lake()
     for number in range(6):
         lake.write(wide_rows(number * 30_000, 30_000), "wide", mode="append")
     small_files(lake, "t")
     tight = {"memory_limit": "24MB", "threads": 1, "max_temp_directory_size": "1MB"}
     report = make_lake(**tight).maintain()
-    told = {step.table: step for step in report.operations if step.operation == "merge"}
-    assert (told["main.wide"].status, told["main.t"].status) == ("failed", "done")
-    assert "memory_limit" in str(told["main.wide"].error)
+    merges = {step.table: step for step in report.operations if step.operation == "merge"}
+    assert (merges["main.wide"].status, merges["main.t"].status) == ("failed", "done")
+    assert "memory_limit" in str(merges["main.wide"].error)
     assert lake.table("wide").count() == 180_000
     whole(lake)
     assert make_lake().maintain().raise_for_error().totals["files_out"] == 1
@@ -94,7 +92,7 @@ def test_a_disk_that_is_full_for_spilling_costs_nothing(make_lake: MakeLake) -> 
 
 
 @catalogs(quick=[SQLITE], sql_writes=True)
-def test_an_encrypted_lake_is_kept_in_shape_by_the_extension(make_lake: MakeLake) -> None:
+def test_the_extension_maintains_an_encrypted_lake(make_lake: MakeLake) -> None:
     lake = make_lake(encrypted=True, data_inlining_row_limit=10, extensions=["httpfs"])
     lake.execute("CREATE TABLE t (k BIGINT)").raise_for_error()
     for number in range(6):

@@ -1,4 +1,4 @@
-"""Every option that `set_option` accepts leaves the lake writable; what would break later work is refused."""
+"""Every option that `set_option` accepts leaves the lake writable; options that break later writes are refused."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.support.internal_names import plain
 from tests.support.lakes import MakeLake
 
 WHY = CommitInfo(author="me", message="why")
-# A value of each option that is accepted.
+# A valid value of each accepted option.
 VALUES: dict[str, Any] = {
     "auto_compact": True,
     "data_inlining_row_limit": 0,
@@ -41,7 +41,7 @@ def rows(start: int, stop: int) -> pa.Table:
 
 @catalogs(quick=[SQLITE], sql_writes=True)
 @pytest.mark.parametrize("name", sorted(PERSISTED_OPTIONS - {"parquet_row_group_size_bytes"}))
-def test_after_an_accepted_option_all_work_goes_on(name: str, make_lake: MakeLake) -> None:
+def test_every_verb_works_after_an_accepted_option(name: str, make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(rows(0, 100), "t", mode="append")
     if name == "parquet_compression_level":
@@ -79,7 +79,7 @@ def test_an_option_that_breaks_later_work_is_refused(name: str, value: Any, reme
     assert name not in {option.name for option in lake.options()}
 
 
-def test_deletion_vectors_of_another_program_are_left_alone_until_the_extension_rewrites_them(tmp_path: Path) -> None:
+def test_foreign_deletion_vectors_stay_until_the_extension_rewrites_them(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.write(rows(0, 1000), "t", mode="append")
     with lake.connect() as con:
@@ -117,7 +117,7 @@ WRITES: dict[str, Callable[[DuckLake, CommitInfo | None], Any]] = {
 
 
 @catalogs()
-def test_where_a_lake_asks_for_messages_every_write_without_one_is_refused(make_lake: MakeLake) -> None:
+def test_a_lake_that_requires_commit_messages_refuses_writes_without_one(make_lake: MakeLake) -> None:
     lake = make_lake()
     lake.write(rows(0, 10), "t", mode="append")
     lake.write(rows(10, 20), "t", mode="append")
@@ -130,14 +130,14 @@ def test_where_a_lake_asks_for_messages_every_write_without_one_is_refused(make_
     assert lake.snapshots() == before
     result = WRITES["write"](lake, WHY)
     assert (lake.snapshots(1)[0].snapshot_id, lake.snapshots(1)[0].message) == (result.snapshot_id, "why")
-    own = ["CALL ducklake_set_commit_message('lake', 'me', 'own')", "INSERT INTO t VALUES (1)"]
-    if lake.config.catalog.type != "mysql":  # where the engine inserts once
-        lake.execute(own, atomic=True).raise_for_error()
-        lake.execute(["BEGIN", *own, "COMMIT"]).raise_for_error()
+    with_message = ["CALL ducklake_set_commit_message('lake', 'me', 'own')", "INSERT INTO t VALUES (1)"]
+    if lake.config.catalog.type != "mysql":  # the engine inserts only once on MySQL
+        lake.execute(with_message, atomic=True).raise_for_error()
+        lake.execute(["BEGIN", *with_message, "COMMIT"]).raise_for_error()
         assert [snapshot.message for snapshot in lake.snapshots(2)] == ["own", "own"]
 
 
-def test_an_encrypted_lake_is_written_by_sql_without_naming_an_extension(tmp_path: Path) -> None:
+def test_sql_writes_to_an_encrypted_lake_load_the_needed_extension(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake", encrypted=True)
     lake.create_table("t", {"i": "int"})
     lake.execute("INSERT INTO t FROM range(100)").raise_for_error()

@@ -1,4 +1,4 @@
-"""The lakes of a TOML file: what names, profiles, variables and paths in it mean."""
+"""The meaning of names, profiles, variables and paths in a TOML file of lakes."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ def config(path: Path, lake: str | None = None, profile: str | None = None, **en
 
 
 class TestNames:
-    def test_a_name_a_url_or_a_table(self, toml: WriteToml) -> None:
+    def test_a_catalog_is_a_name_a_url_or_a_table(self, toml: WriteToml) -> None:
         path = toml("""
             [catalogs.pg]
             url = "postgresql://u@h/db"
@@ -44,16 +44,16 @@ class TestNames:
             ('storage = "${NAME}"', r"lakes\.a\.storage: `bucket` .*chosen by a variable.*profile"),
         ],
     )
-    def test_what_is_neither_a_name_nor_a_url(self, toml: WriteToml, line: str, message: str) -> None:
+    def test_a_value_that_is_neither_name_nor_url_is_refused(self, toml: WriteToml, line: str, message: str) -> None:
         path = toml(f'[catalogs.pg]\nurl = "postgresql://h"\n[storages.bucket]\nurl = "s3://b"\n[lakes.a]\n{line}')
         with pytest.raises(ConfigFileError, match=message):
             config(path, NAME="bucket")
 
-    def test_without_named_storages_the_remedy_is_a_folder(self, toml: WriteToml) -> None:
+    def test_without_named_storages_the_remedy_suggests_a_folder(self, toml: WriteToml) -> None:
         with pytest.raises(ConfigFileError, match=r"Write a folder as `\./files`"):
             config(toml('[lakes.a]\nstorage = "files"'))
 
-    def test_keys_beside_a_name_override_it(self, toml: WriteToml) -> None:
+    def test_keys_next_to_a_name_override_its_values(self, toml: WriteToml) -> None:
         path = toml("""
             [storages.bucket]
             url = "s3://b/p"
@@ -76,30 +76,30 @@ class TestSharedStorages:
         [lakes.three]
     """
 
-    def test_each_lake_gets_a_folder_of_its_own(self, toml: WriteToml) -> None:
+    def test_each_lake_gets_its_own_folder(self, toml: WriteToml) -> None:
         path = toml(self.SHARED)
         assert [config(path, lake).data_path for lake in ("one", "two")] == ["s3://b/p/one/", "s3://b/p/two/"]
 
-    def test_a_lake_alone_has_it_as_it_is(self, toml: WriteToml) -> None:
+    def test_a_single_lake_uses_the_storage_unchanged(self, toml: WriteToml) -> None:
         assert config(toml('[storages.b]\nurl = "s3://b/p"\n[lakes.one]\nstorage = "b"')).data_path == "s3://b/p/"
 
-    def test_a_local_folder_too(self, toml: WriteToml, tmp_path: Path) -> None:
+    def test_a_shared_local_folder_is_split_by_lake(self, toml: WriteToml, tmp_path: Path) -> None:
         path = toml(self.SHARED.replace("s3://b/p", "./files"))
         assert config(path, "two").data_path == f"{tmp_path}/files/two/"
 
-    def test_a_bucket_without_prefix_too(self, toml: WriteToml) -> None:
+    def test_a_shared_bucket_without_prefix_is_split_by_lake(self, toml: WriteToml) -> None:
         assert config(toml(self.SHARED.replace("s3://b/p", "s3://b")), "two").data_path == "s3://b/two/"
 
-    def test_a_slash_in_a_name_makes_no_folder_inside_anothers(self, toml: WriteToml) -> None:
+    def test_a_slash_in_a_lake_name_nests_no_folders(self, toml: WriteToml) -> None:
         path = toml(self.SHARED.replace("lakes.two", 'lakes."one/two"'))
         assert config(path, "one/two").data_path == "s3://b/p/one_two/"
 
-    def test_the_environment_still_decides_for_the_lake_it_is_for(self, toml: WriteToml) -> None:
+    def test_environment_variables_override_the_storage_of_their_lake(self, toml: WriteToml) -> None:
         loaded = load(path=toml(self.SHARED), lake="one", environ={"DUCKLAKE_STORAGE__PREFIX": "mine"})
         assert loaded.config.data_path == "s3://b/mine/"
 
     @pytest.mark.parametrize("other", ["s3://b/p", "s3a://b/p/", "s3://b/p/inside", "s3://b"])
-    def test_lakes_that_share_or_nest_their_data_are_refused(self, toml: WriteToml, other: str) -> None:
+    def test_lakes_with_shared_or_nested_data_paths_are_refused(self, toml: WriteToml, other: str) -> None:
         path = toml(f'[lakes.one]\nstorage = "s3://b/p"\n[lakes.two]\nstorage = "{other}"')
         with pytest.raises(IncompatibleConfigError, match=r"ducklake\.toml: The lakes .*folder of its own"):
             config(path, "one")
@@ -111,10 +111,10 @@ class TestSharedStorages:
             ('{ url = "az://c", account_name = "a" }', '{ url = "az://c", account_name = "b" }'),
         ],
     )
-    def test_the_same_name_at_another_server_is_another_place(self, toml: WriteToml, one: str, two: str) -> None:
+    def test_equal_paths_on_different_servers_are_different_places(self, toml: WriteToml, one: str, two: str) -> None:
         assert config(toml(f"[lakes.one]\nstorage = {one}\n[lakes.two]\nstorage = {two}"), "one").storage
 
-    def test_lakes_whose_variables_are_missing_here_are_left_out(self, toml: WriteToml) -> None:
+    def test_lakes_with_missing_variables_are_not_compared(self, toml: WriteToml) -> None:
         path = toml('[lakes.one]\nstorage = "s3://b"\n[lakes.two]\nstorage = "${TWO}"')
         assert config(path, "one").data_path == "s3://b/"
         with pytest.raises(IncompatibleConfigError):
@@ -126,7 +126,7 @@ class TestSharedStorages:
 
 
 class TestPaths:
-    def test_relative_ones_count_from_the_files_folder(
+    def test_relative_paths_in_a_file_start_at_its_folder(
         self, toml: WriteToml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = toml('[lakes.a]\ncatalog = "sqlite:///lake.sqlite"\nstorage = "./files"')
@@ -136,13 +136,15 @@ class TestPaths:
         monkeypatch.chdir(tmp_path)
         assert config(Path("ducklake.toml")) == config(path)
 
-    def test_default_ones_too(self, toml: WriteToml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_default_paths_start_at_the_folder_of_the_file(
+        self, toml: WriteToml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         path = toml("[lakes.a]")
         monkeypatch.chdir("/")
         assert config(path).catalog.to_url() == f"sqlite:///{tmp_path}/a.sqlite"
         assert config(path).data_path == f"{tmp_path}/a.files/"
 
-    def test_those_of_arguments_and_variables_count_from_the_working_directory(
+    def test_paths_in_arguments_and_variables_start_at_the_working_directory(
         self, toml: WriteToml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "here").mkdir()
@@ -153,7 +155,7 @@ class TestPaths:
 
 
 class TestVariables:
-    def test_are_replaced_in_every_text(self, toml: WriteToml) -> None:
+    def test_variables_are_replaced_in_every_text(self, toml: WriteToml) -> None:
         path = toml("""
             [lakes.a]
             catalog = "pg"
@@ -171,11 +173,11 @@ class TestVariables:
         assert loaded.catalog.to_url(reveal=True) == "postgresql://:%24%7Bnot%7D%20p%40ss%20%24%7Bx%7D@db.local:5433"
         assert (loaded.extensions, loaded.read_only, loaded.settings) == (["spatial"], True, {"TimeZone": "UTC"})
 
-    def test_an_empty_variable_takes_the_default_but_is_set(self, toml: WriteToml) -> None:
+    def test_an_empty_variable_takes_the_default_and_counts_as_set(self, toml: WriteToml) -> None:
         assert config(toml('[lakes.a]\nalias = "${A:-b}"'), A="").alias == "b"
         assert config(toml('[lakes.a]\nalias = "x${A}"'), A="").alias == "x"
 
-    def test_a_missing_one_is_named_with_its_place(self, toml: WriteToml) -> None:
+    def test_the_error_for_a_missing_variable_names_its_place(self, toml: WriteToml) -> None:
         path = toml('[lakes.a]\ncatalog = "pg"\n[catalogs.pg]\nurl = "postgresql://h"\npassword = "${PGPASSWORD}"')
         with pytest.raises(ConfigFileError) as caught:
             config(path)
@@ -184,14 +186,14 @@ class TestVariables:
         )
         assert "${PGPASSWORD:-default}" in str(caught.value.remedy)
 
-    def test_those_of_other_lakes_do_not_matter(self, toml: WriteToml) -> None:
+    def test_missing_variables_of_other_lakes_are_ignored(self, toml: WriteToml) -> None:
         path = toml('[lakes.a]\n[lakes.b]\ncatalog = "pg"\n[catalogs.pg]\nurl = "${MISSING}"')
         assert config(path, "a").name == "a"
         with pytest.raises(ConfigFileError, match="MISSING"):
             config(path, "b")
 
     @pytest.mark.parametrize("text", ["${", "${}", "${1A}", "${A-b}", "${A:-${B}}", "${A"])
-    def test_what_only_looks_like_one_is_refused(self, toml: WriteToml, text: str) -> None:
+    def test_a_malformed_variable_is_refused(self, toml: WriteToml, text: str) -> None:
         with pytest.raises(ConfigFileError, match=r"lakes\.a\.alias: .*Write `\$\{VAR\}`"):
             config(toml(f'[lakes.a]\nalias = "{text}"'), A="a", B="b")
 
@@ -239,14 +241,16 @@ class TestProfiles:
             ("new", "sqlite:////dev.sqlite", "s3://prod?region=eu"),
         ],
     )
-    def test_lie_over_the_file(self, toml: WriteToml, profile: str | None, catalog: str, storage: str) -> None:
+    def test_a_profile_overrides_the_file(
+        self, toml: WriteToml, profile: str | None, catalog: str, storage: str
+    ) -> None:
         loaded = config(toml(self.FILE), profile=profile)
         assert loaded.storage is not None
         assert loaded.catalog.to_url(reveal=True) == catalog
         assert loaded.storage.to_url().replace("/?", "?") == storage
         assert loaded.settings["TimeZone"] == "UTC"
 
-    def test_an_unknown_one_names_the_nearest(self, toml: WriteToml) -> None:
+    def test_the_error_for_an_unknown_profile_suggests_the_nearest(self, toml: WriteToml) -> None:
         with pytest.raises(ConfigFileError, match=r"no profile `hosts`.*Did you mean `host`"):
             config(toml(self.FILE), profile="hosts")
         with pytest.raises(ConfigFileError, match=r"no profile `dev`.*\[profiles\.dev\.lakes"):
@@ -259,7 +263,7 @@ class TestProfiles:
             ("[profiles.dev.catalogs.pgg]\nhost = 'x'", r"`profiles\.dev\.catalogs\.pgg` .*not in \[catalogs\].*`pg`"),
         ],
     )
-    def test_cannot_change_what_is_not_there(self, toml: WriteToml, text: str, message: str) -> None:
+    def test_a_profile_cannot_change_missing_lakes_or_fields(self, toml: WriteToml, text: str, message: str) -> None:
         with pytest.raises(ConfigFileError, match=message):
             config(toml(f'[lakes.a]\n[catalogs.pg]\nurl = "postgresql://h"\n{text}'))
 

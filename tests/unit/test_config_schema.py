@@ -1,4 +1,4 @@
-"""The JSON Schema says yes and no to the same files as the loader does."""
+"""The JSON Schema accepts and refuses the same files as the loader."""
 
 import json
 import tomllib
@@ -87,7 +87,7 @@ BAD = {
 }
 
 
-def test_it_is_a_valid_schema_and_json() -> None:
+def test_the_schema_is_valid_json_schema() -> None:
     schema = config_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert json.loads(json.dumps(schema)) == schema
@@ -111,7 +111,7 @@ def test_the_starter_file_passes() -> None:
     VALIDATOR.validate(tomllib.loads(starter_toml("a", "postgresql://u:p@h/db", "s3://b/p")))
 
 
-def test_every_field_is_in_it_with_its_description() -> None:
+def test_the_schema_has_every_field_with_its_description() -> None:
     definitions = config_schema()["$defs"]
     assert set(definitions["lake"]["properties"]) == LAKE_KEYS
     fields: dict[str, Any] = {}

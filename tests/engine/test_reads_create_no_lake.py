@@ -1,4 +1,4 @@
-"""Whatever only reads never creates a lake, also where `create_if_missing` is set; the first write does."""
+"""Reads never create a lake, even with `create_if_missing`; the first write creates it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,51 +39,53 @@ COMMANDS = (
 )
 
 
-def everything_under(folder: Path) -> list[str]:
+def files_under(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 @catalogs()
-class TestALakeThatTheFirstWriteCreates:
+class TestMissingLake:
     @pytest.mark.parametrize("verb", READERS)
-    def test_a_reading_verb_refuses_it_and_leaves_nothing(
+    def test_a_reading_verb_refuses_a_missing_lake_and_creates_no_files(
         self, verb: str, make_lake: MakeLake, backend: Backend, tmp_path: Path
     ) -> None:
         lake = make_lake()
         with pytest.raises(LakeNotFoundError) as refusal:
             READERS[verb](lake)
         assert refusal.value.remedy
-        assert everything_under(tmp_path) == []
+        assert files_under(tmp_path) == []
         if backend.catalog.server:
             assert metadata_tables(lake) == []
 
-    def test_exists_says_no_and_the_first_write_creates_it(self, make_lake: MakeLake, tmp_path: Path) -> None:
+    def test_exists_returns_false_and_the_first_write_creates_the_lake(
+        self, make_lake: MakeLake, tmp_path: Path
+    ) -> None:
         lake = make_lake()
         assert (lake.exists("orders"), lake.tables(), lake.snapshots()) == (False, [], [])
-        assert everything_under(tmp_path) == []
+        assert files_under(tmp_path) == []
         lake.write(pa.table({"id": [1]}), "orders", mode="append")
         assert lake.exists("orders")
 
 
 def metadata_tables(lake: DuckLake) -> list[str]:
-    own = ("public", getattr(lake.config.catalog, "database", None))
+    schemas = ("public", getattr(lake.config.catalog, "database", None))
     with lake.connect_metadata() as con:
         rows = con.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall()
-    return [name for schema, name in rows if schema in own and name.startswith("ducklake")]
+    return [name for schema, name in rows if schema in schemas and name.startswith("ducklake")]
 
 
 @pytest.mark.parametrize("command", ["tables", "snapshots"])
-def test_a_lake_that_the_first_write_will_create_lists_nothing(
+def test_a_missing_lake_lists_no_tables_or_snapshots(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("ducklake.toml").write_text("[lakes.shop]\ncreate_if_missing = true\n")
     assert run(command).code == 0
-    assert everything_under(tmp_path) == ["ducklake.toml"]
+    assert files_under(tmp_path) == ["ducklake.toml"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_reading_command_creates_no_lake_that_the_file_allows_to_create(
+def test_a_reading_command_creates_no_lake_despite_create_if_missing(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -91,4 +93,4 @@ def test_a_reading_command_creates_no_lake_that_the_file_allows_to_create(
     answer = run(*command.split())
     assert answer.code != 0
     assert "does not exist" in answer.out + answer.err
-    assert everything_under(tmp_path) == ["ducklake.toml"]
+    assert files_under(tmp_path) == ["ducklake.toml"]

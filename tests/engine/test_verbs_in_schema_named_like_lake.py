@@ -1,4 +1,4 @@
-"""A schema of a lake may have the lake's own name: every verb means the same as elsewhere."""
+"""Every verb works in a schema that has the name of the lake."""
 
 import pyarrow as pa
 import pytest
@@ -13,7 +13,7 @@ ROWS = pa.table({"id": [1, 2]})
 @pytest.mark.parametrize(
     "backend", [Backend(kind, LOCAL) for kind in (SQLITE, DUCKDB, POSTGRES)], indirect=True, ids=str
 )
-def test_every_verb_works_in_a_schema_with_the_name_of_the_lake(make_lake: MakeLake) -> None:
+def test_every_verb_works_in_a_schema_named_like_the_lake(make_lake: MakeLake) -> None:
     lake: DuckLake = make_lake("sales")
     lake.create_table("sales.made", {"id": "BIGINT"}, comment="mine", partition_by=["id"], sort_by=["id"])
     assert [table.comment for table in lake.tables()] == ["mine"]

@@ -1,4 +1,4 @@
-"""Importing the package stays light: neither an engine nor a host comes along."""
+"""Importing the package is fast, and loads neither an engine nor a host."""
 
 import json
 import pkgutil
@@ -21,7 +21,7 @@ LIGHT = ["ducklake_orch", "ducklake_orch.config", "ducklake_orch.errors", "duckl
 
 
 @pytest.mark.parametrize("modules", [LIGHT, CONFIG])
-def test_no_engine_and_no_host_is_loaded(modules: list[str]) -> None:
+def test_importing_loads_no_engine_and_no_host(modules: list[str]) -> None:
     loaded = run(f"import json, sys, {', '.join(modules)}\nprint(json.dumps(sorted(sys.modules)))")
     assert set(HEAVY).isdisjoint(json.loads(loaded))
 

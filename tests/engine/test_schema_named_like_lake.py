@@ -1,4 +1,4 @@
-"""A schema may be called like the lake: `shop.orders` is then its table, in every statement and through every door."""
+"""In a lake `shop` with a schema `shop`, `shop.orders` is a table of the schema in every statement and API."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from ducklake_orch.engine.qualifying import qualified
 from tests.support.backends import catalogs
 from tests.support.lakes import MakeLake
 
-# What is run one after the other on a lake `shop` with a schema `shop`; the last one reads.
+# Statements that run in this order on a lake `shop` with a schema `shop`. The last one reads.
 STATEMENTS = [
     "CREATE TABLE shop.orders (id INTEGER, note VARCHAR)",
     "INSERT INTO shop.orders (id, note) VALUES (1, 'shop.orders; not a name'), (2, NULL)",
@@ -37,33 +37,33 @@ def lake(make_lake: MakeLake) -> DuckLake:
 
 
 @catalogs(sql_writes=True)
-class TestEveryDoor:
-    def test_execute(self, lake: DuckLake) -> None:
+class TestEntryPoints:
+    def test_execute_resolves_names_in_the_schema(self, lake: DuckLake) -> None:
         for statement in STATEMENTS:
             result = lake.execute(statement).raise_for_error()
         assert result.rows == [{"id": 1}, {"id": 2}, {"id": 4}]
         assert lake.execute("FROM shop.main.orders").rows == [{"id": 99}]
         assert lake.read("shop.orders").num_rows == 3
 
-    def test_a_connection_its_cursors_and_a_script(self, lake: DuckLake) -> None:
+    def test_connections_cursors_and_scripts_resolve_names_in_the_schema(self, lake: DuckLake) -> None:
         with lake.connect() as con:
             con.execute(";\n".join(STATEMENTS[:-1]))
             assert con.execute(STATEMENTS[-1]).fetchall() == [(1,), (2,), (4,)]
             assert con.cursor().sql(STATEMENTS[-1]).fetchall() == [(1,), (2,), (4,)]
             assert con.execute("SELECT note FROM shop.orders WHERE id = ?", [2]).fetchall() == [("é",)]
 
-    def test_a_schema_made_in_the_same_transaction(self, make_lake: MakeLake) -> None:
+    def test_a_schema_created_in_the_same_transaction_is_used(self, make_lake: MakeLake) -> None:
         lake = make_lake("shop")
         script = ["CREATE SCHEMA shop", "CREATE TABLE shop.t AS SELECT 1 AS i", "FROM shop.t"]
         assert lake.execute(script, atomic=True).rows == [{"i": 1}]
 
 
-def test_a_schema_made_by_another_session(tmp_path: Path) -> None:
+def test_a_schema_created_by_another_session_is_used(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "shop")
     lake.create_table("orders", {"id": "int"})
     assert lake.execute("FROM shop.orders").commands[0].columns == [{"name": "id", "type": "INTEGER"}]
-    with lake.connect() as other:
-        other.execute("CREATE SCHEMA shop")
+    with lake.connect() as con:
+        con.execute("CREATE SCHEMA shop")
     lake.create_table("shop.orders", {"more": "int"})
     assert lake.execute("FROM shop.orders").commands[0].columns == [{"name": "more", "type": "INTEGER"}]
 
@@ -85,5 +85,5 @@ def test_a_schema_made_by_another_session(tmp_path: Path) -> None:
         ("COMMENT ON COLUMN shop.t.c IS 'x'", "COMMENT ON COLUMN \"shop\".shop.t.c IS 'x'"),
     ],
 )
-def test_only_names_of_two_parts_that_stand_for_a_table_get_the_lake(written: str, run: str) -> None:
+def test_only_two_part_table_names_are_qualified_with_the_lake(written: str, run: str) -> None:
     assert qualified(written, "shop") == run

@@ -1,4 +1,4 @@
-"""Traps that other DuckLake packages fall into; each test is named after one."""
+"""Regression tests for mistakes that other DuckLake packages make."""
 
 import gc
 import resource
@@ -17,8 +17,8 @@ from tests.support.lakes import CANARY, MakeLake
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))  # a lake without a storage makes its files here
+def separate_working_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))  # a lake without a storage creates its files here
 
 
 SQLITE_MAGIC, DUCKDB_MAGIC = b"SQLite format 3\x00", b"DUCK"
@@ -30,7 +30,7 @@ def embedded(tmp_path: Path) -> DuckLake:
 
 
 class TestCatalogFiles:
-    def test_a_sqlite_catalog_path_makes_a_sqlite_file_not_a_duckdb_file(self, tmp_path: Path) -> None:
+    def test_a_sqlite_catalog_url_creates_a_sqlite_file(self, tmp_path: Path) -> None:
         for name, url in [("a", f"sqlite:///{tmp_path}/a"), ("b.duckdb", f"sqlite:///{tmp_path}/b.duckdb")]:
             DuckLake.from_url("x", catalog=url, create_if_missing=True).execute("SELECT 1").raise_for_error()
             assert (tmp_path / name).read_bytes()[:16] == SQLITE_MAGIC
@@ -38,7 +38,7 @@ class TestCatalogFiles:
         local.execute("SELECT 1").raise_for_error()
         assert (tmp_path / "c.sqlite").read_bytes()[:16] == SQLITE_MAGIC
 
-    def test_a_duckdb_catalog_path_makes_a_duckdb_file_not_a_sqlite_file(self, tmp_path: Path) -> None:
+    def test_a_duckdb_catalog_url_creates_a_duckdb_file(self, tmp_path: Path) -> None:
         url = f"duckdb:///{tmp_path}/lake.sqlite"
         DuckLake.from_url("x", catalog=url, create_if_missing=True).execute("SELECT 1").raise_for_error()
         assert (tmp_path / "lake.sqlite").read_bytes()[8:12] == DUCKDB_MAGIC
@@ -46,7 +46,7 @@ class TestCatalogFiles:
 
 @catalogs()
 def test_hostile_values_in_password_path_and_alias_round_trip(make_lake: MakeLake) -> None:
-    # The test lakes have a password, paths and here an alias with quotes, spaces and semicolons in them.
+    # Password and paths of the test lakes, and the alias here, contain quotes, spaces and semicolons.
     lake = make_lake(alias=f"al'i\"as; {CANARY}")
     lake.execute("CREATE TABLE t AS SELECT 'it''s; \"it\"' AS v").raise_for_error()
     read = lake.execute("SELECT v, current_database() AS lake FROM t").raise_for_error()
@@ -54,7 +54,7 @@ def test_hostile_values_in_password_path_and_alias_round_trip(make_lake: MakeLak
     assert [table.table for table in lake.tables()] == ["t"]
 
 
-def test_use_is_not_lost_on_the_connection_and_its_cursors(embedded: DuckLake) -> None:
+def test_use_applies_to_the_connection_and_its_cursors(embedded: DuckLake) -> None:
     with embedded.connect() as con:
         for connection in (con, con.cursor(), con.cursor().cursor(), con.duplicate()):
             assert connection.execute("SELECT current_database()").fetchone() == ("lake",)
@@ -63,7 +63,7 @@ def test_use_is_not_lost_on_the_connection_and_its_cursors(embedded: DuckLake) -
 
 
 @catalogs()
-def test_no_option_is_written_to_the_shared_catalog_as_a_side_effect(make_lake: MakeLake) -> None:
+def test_connecting_writes_no_option_to_the_shared_catalog(make_lake: MakeLake) -> None:
     def persisted(lake: DuckLake) -> list[Any]:
         with lake.connect_metadata() as con:
             return sorted(con.execute("FROM ducklake_metadata").fetchall(), key=str)
@@ -71,10 +71,10 @@ def test_no_option_is_written_to_the_shared_catalog_as_a_side_effect(make_lake: 
     lake = make_lake()
     lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
     before = persisted(lake)
-    wishes = {"expire_older_than": "1 day", "parquet_compression": "zstd"}
-    other = make_lake(options=wishes, settings={"threads": 1}, data_inlining_row_limit=7)
+    options = {"expire_older_than": "1 day", "parquet_compression": "zstd"}
+    configured = make_lake(options=options, settings={"threads": 1}, data_inlining_row_limit=7)
     with pytest.warns(errors.OptionDriftWarning):
-        other.execute("SELECT * FROM t").raise_for_error()
+        configured.execute("SELECT * FROM t").raise_for_error()
     for duck_lake in (lake, make_lake(read_only=True)):
         duck_lake.execute("SELECT * FROM t").raise_for_error()
         assert (len(duck_lake.tables()), len(duck_lake.table("t").history())) == (1, 1)
@@ -84,7 +84,7 @@ def test_no_option_is_written_to_the_shared_catalog_as_a_side_effect(make_lake: 
 
 class TestClosing:
     @catalogs()
-    def test_a_connection_that_closes_on_an_error_is_detached_first(self, make_lake: MakeLake, tmp_path: Path) -> None:
+    def test_a_connection_is_detached_before_it_closes_on_an_error(self, make_lake: MakeLake, tmp_path: Path) -> None:
         lake = make_lake()
         lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
         with pytest.raises(duckdb.Error, match="nowhere"), lake.connect() as con:
@@ -94,7 +94,7 @@ class TestClosing:
         assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 0}]
         lake.truncate("t")
 
-    def test_a_hundred_connections_leave_no_memory_behind(self, embedded: DuckLake) -> None:
+    def test_a_hundred_connections_leak_no_memory(self, embedded: DuckLake) -> None:
         def cycle(times: int) -> int:
             for _ in range(times):
                 with embedded.connect() as con:
@@ -129,11 +129,11 @@ SECRETS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-class TestSecretsOfStorages:
-    """A keyword that the real extension does not know would be found here."""
+class TestStorageSecrets:
+    """The extension knows every keyword of the secrets that ducklake-orch creates."""
 
     @pytest.fixture(autouse=True)
-    def credentials_of_this_machine(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def machine_credentials(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "config").write_text("[profile work]\nregion = eu-west-1\n")
         (tmp_path / "credentials").write_text("[work]\naws_access_key_id = a\naws_secret_access_key = b\n")
         for key, value in {
@@ -146,18 +146,18 @@ class TestSecretsOfStorages:
             monkeypatch.setenv(key, value)
 
     @pytest.mark.parametrize(("name", "fields"), SECRETS, ids=[name for name, _ in SECRETS])
-    def test_every_secret_is_taken_by_the_real_extension(
+    def test_the_extension_accepts_every_storage_secret(
         self, name: str, fields: dict[str, Any], tmp_path: Path
     ) -> None:
         root = {"container": "c"} if fields["type"] == "azure" else {"bucket": "b"}
         lake = DuckLake.local(tmp_path / "lake", storage=STORAGES.read(fields | root))
         with lake.connect() as con:
-            made = con.execute(f"SELECT type, scope FROM duckdb_secrets() WHERE name = '{STORAGE_SECRET}'").fetchone()
+            secret = con.execute(f"SELECT type, scope FROM duckdb_secrets() WHERE name = '{STORAGE_SECRET}'").fetchone()
         scheme = {"gcs": "gs", "azure": "az"}.get(fields["type"], fields["type"])
-        assert made == (fields["type"], [f"{scheme}://{'c' if scheme == 'az' else 'b'}/"])
+        assert secret == (fields["type"], [f"{scheme}://{'c' if scheme == 'az' else 'b'}/"])
 
-    @pytest.mark.full  # the extension asks Amazon at once, and for half a minute where there is no network
-    def test_a_role_to_assume_is_taken_by_the_real_extension(self, tmp_path: Path) -> None:
+    @pytest.mark.full  # the extension calls AWS at once, and waits half a minute without a network
+    def test_the_extension_accepts_a_role_to_assume(self, tmp_path: Path) -> None:
         storage = STORAGES.read({"type": "s3", "bucket": "b", "role_arn": "arn:aws:iam::1:role/r"})
         lake = DuckLake.local(tmp_path / "lake", storage=storage)
         with pytest.raises(errors.AuthenticationError, match="Role-arn: 'arn:aws:iam::1:role/r'"):
@@ -166,7 +166,7 @@ class TestSecretsOfStorages:
 
 class TestWriting:
     @catalogs()
-    def test_the_partition_spec_is_set_before_the_first_rows(self, make_lake: MakeLake) -> None:
+    def test_the_partition_spec_applies_to_the_first_rows(self, make_lake: MakeLake) -> None:
         lake = make_lake(data_inlining_row_limit=0)
         lake.create_table("events", {"ts": "timestamp", "i": "int"}, partition_by=["day(ts)", "bucket(4, i)"])
         days = "SELECT TIMESTAMP '2024-01-01' + INTERVAL (range % 3) DAY, range FROM range(60)"
@@ -193,7 +193,7 @@ class TestWriting:
         assert [len(lake.table(name).history()) for name in ("a.t", "t")] == [2, 1]
 
     @catalogs(sql_writes=True)
-    def test_an_insert_that_fails_after_the_delete_leaves_the_rows(self, lake: DuckLake) -> None:
+    def test_an_atomic_delete_and_failed_insert_keep_the_rows(self, lake: DuckLake) -> None:
         lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(30)").raise_for_error()
         result = lake.execute(["DELETE FROM t", "INSERT INTO t SELECT error('no') FROM range(3)"], atomic=True)
         assert [command.status for command in result.commands] == ["skipped", "error"]
@@ -222,9 +222,9 @@ class TestWriting:
 
 
 @catalogs(pooled=True)
-def test_a_pooled_connection_sees_the_first_rows_that_another_deletes(make_lake: MakeLake) -> None:
-    reader, other = make_lake(), make_lake(threads=2)
-    other.execute(["CREATE TABLE t (i INTEGER)", "INSERT INTO t SELECT i FROM range(50) r(i)"]).raise_for_error()
+def test_a_pooled_connection_sees_the_first_deletions_of_another_writer(make_lake: MakeLake) -> None:
+    reader, writer = make_lake(), make_lake(threads=2)
+    writer.execute(["CREATE TABLE t (i INTEGER)", "INSERT INTO t SELECT i FROM range(50) r(i)"]).raise_for_error()
     assert reader.execute("SELECT count(*) AS n FROM t").rows == [{"n": 50}]
-    other.execute("DELETE FROM t WHERE i < 2").raise_for_error()  # in a table of the catalog that is made for it
+    writer.execute("DELETE FROM t WHERE i < 2").raise_for_error()  # creates the table of inlined deletions
     assert reader.execute("SELECT count(*) AS n, min(i) AS least FROM t").rows == [{"n": 48, "least": 2}]

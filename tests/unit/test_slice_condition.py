@@ -1,4 +1,4 @@
-"""From partition keys to conditions: evaluated by DuckDB over rows of every kind of column."""
+"""Conditions for partition keys, evaluated by DuckDB on rows with every kind of column."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def condition_of(part: Slice, expression: object) -> str:
 
 
 def matching(where: str, rows: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Ask DuckDB which rows meet a condition."""
+    """Return for each row whether it meets a condition, evaluated by DuckDB."""
     columns = [(f'"{name.replace(chr(34), chr(34) * 2)}"', name, kind) for name, kind in TYPES.items()]
     with duckdb.connect() as con:
         con.execute("SET TimeZone = 'UTC'")
@@ -59,7 +59,7 @@ def kept(where: str, column: str, values: Iterable[Any]) -> list[Any]:
 
 
 def hours(zone: Any, day: datetime) -> list[Window]:
-    """The hours of a day, as a clock in a zone and the sun see them."""
+    """Return the hours of a day in a zone as time windows, one per elapsed hour."""
     start, end = (
         day.replace(tzinfo=zone).astimezone(UTC),
         (day + timedelta(days=1)).replace(tzinfo=zone).astimezone(UTC),
@@ -86,12 +86,12 @@ def test_static_keys_select_their_rows_in_text_and_number_columns() -> None:
 
 
 @pytest.mark.parametrize("key", ["it's", "'; drop table x; --", "", "ü|ü"])
-def test_hostile_keys_and_columns_are_only_texts_and_names(key: str) -> None:
+def test_keys_and_columns_with_special_characters_are_quoted(key: str) -> None:
     where = condition_of(Slice.of([Key(key)]), 'it\'s "odd"')
     assert kept(where, 'it\'s "odd"', [key, "other"]) == [key]
 
 
-def test_dates_and_times_as_static_keys() -> None:
+def test_static_keys_select_dates_and_times() -> None:
     part = Slice.of([Key("2024-01-02")])
     assert kept(condition_of(part, "day"), "day", ["2024-01-01", "2024-01-02"]) == ["2024-01-02"]
     assert kept(condition_of(part, "wall"), "wall", ["2024-01-02 00:00:00", "2024-01-02 01:00:00"]) == [
@@ -102,7 +102,7 @@ def test_dates_and_times_as_static_keys() -> None:
     ]
 
 
-def test_a_day_starts_and_ends_where_its_zone_says() -> None:
+def test_a_day_starts_and_ends_at_midnight_of_its_time_zone() -> None:
     part = Slice.of(days(NEW_YORK, datetime(2024, 1, 2)))
     inside = ["2024-01-02 05:00:00Z", "2024-01-03 04:59:59.999999Z"]
     instants = ["2024-01-02 04:59:59.999999Z", *inside, "2024-01-03 05:00:00Z"]
@@ -115,7 +115,7 @@ def test_a_day_starts_and_ends_where_its_zone_says() -> None:
 
 
 @pytest.mark.parametrize(("day", "count"), [(datetime(2024, 3, 10), 23), (datetime(2024, 11, 3), 25)])
-def test_each_hour_of_a_day_on_which_the_clock_changes_has_rows_of_its_own(day: datetime, count: int) -> None:
+def test_each_hour_of_a_day_with_a_clock_change_selects_its_own_rows(day: datetime, count: int) -> None:
     windows = hours(NEW_YORK, day)
     assert len(windows) == count
     rows = [f"{window.start.astimezone(UTC) + timedelta(minutes=30):%Y-%m-%d %H:%M:%S}Z" for window in windows]
@@ -123,7 +123,7 @@ def test_each_hour_of_a_day_on_which_the_clock_changes_has_rows_of_its_own(day: 
         assert kept(condition_of(Slice.of([Key("k", window)]), "at"), "at", rows) == [row]
 
 
-def test_an_hour_that_comes_twice_cannot_be_told_by_timestamps_without_zone() -> None:
+def test_a_repeated_hour_is_ambiguous_for_timestamps_without_zone() -> None:
     windows = hours(NEW_YORK, datetime(2024, 11, 3))
     unclear = [window for window in windows if window.start.hour == 1]
     assert len(unclear) == 2
@@ -136,7 +136,7 @@ def test_an_hour_that_comes_twice_cannot_be_told_by_timestamps_without_zone() ->
     assert kept(condition_of(both, "wall"), "wall", walls) == walls[1:3]
 
 
-def test_neighbours_are_one_stretch_and_gaps_stay_out() -> None:
+def test_adjacent_days_are_one_range_and_gaps_are_excluded() -> None:
     first, second, _, fourth = days(NEW_YORK, datetime(2024, 3, 9), 4)
     where = condition_of(Slice.of([fourth, first, second]), "day")
     assert where.count(">=") == 2
@@ -144,28 +144,28 @@ def test_neighbours_are_one_stretch_and_gaps_stay_out() -> None:
     assert kept(where, "day", dates) == ["2024-03-09", "2024-03-10", "2024-03-12"]
 
 
-def test_months_are_as_long_as_they_are() -> None:
+def test_a_month_selects_all_its_days() -> None:
     zone = ZoneInfo("Europe/Berlin")
     window = Window(datetime(2024, 2, 1, tzinfo=zone), datetime(2024, 3, 1, tzinfo=zone))
     where = condition_of(Slice.of([Key("2024-02-01", window)]), "day")
     assert kept(where, "day", ["2024-01-31", "2024-02-01", "2024-02-29", "2024-03-01"]) == ["2024-02-01", "2024-02-29"]
 
 
-def test_a_date_cannot_tell_hours() -> None:
+def test_a_date_column_cannot_select_hours() -> None:
     part = Slice.of([Key("k", hours(UTC, datetime(2024, 1, 1))[0])])
     refused(ConfigError, lambda: condition_of(part, "day"), "A date cannot distinguish", "column with the time")
     many = Slice.of([Key(str(n), window) for n, window in enumerate(hours(UTC, datetime(2024, 1, 1)))])
     refused(ConfigError, lambda: condition_of(many, "day"), "A date cannot distinguish")
 
 
-def test_times_in_an_integer_column_need_keys_that_are_integers() -> None:
+def test_time_windows_on_an_integer_column_need_integer_keys() -> None:
     window = days(UTC, datetime(2024, 1, 2))[0].window
     where = condition_of(Slice.of([Key("20240102", window)]), "number")
     assert kept(where, "number", [20240101, 20240102]) == [20240102]
     refused(ConfigError, lambda: condition_of(Slice.of([Key("2024-01-02", window)]), "number"), "integer", "%Y%m%d")
 
 
-def test_an_expression_makes_keys_out_of_columns() -> None:
+def test_an_expression_computes_keys_from_columns() -> None:
     part = Slice.of(days(UTC, datetime(2024, 1, 2)))
     where = condition_of(part, "CAST(text AS DATE)")
     assert kept(where, "text", ["2024-01-02", "2024-01-03"]) == ["2024-01-02"]
@@ -173,9 +173,13 @@ def test_an_expression_makes_keys_out_of_columns() -> None:
     assert kept(where, "wall", ["2024-01-02 04:00:00", "2024-01-02 05:00:00"]) == ["2024-01-02 05:00:00"]
 
 
-def test_several_dimensions_select_exactly_their_cells() -> None:
-    one, two = days(UTC, datetime(2024, 1, 1), 2)
-    cells = [{"region": Key("eu"), "day": one}, {"region": Key("us"), "day": one}, {"region": Key("us"), "day": two}]
+def test_several_dimensions_select_exactly_the_given_cells() -> None:
+    first, second = days(UTC, datetime(2024, 1, 1), 2)
+    cells = [
+        {"region": Key("eu"), "day": first},
+        {"region": Key("us"), "day": first},
+        {"region": Key("us"), "day": second},
+    ]
     where = condition_of(Slice.of_many(["region", "day"], cells), {"region": "text", "day": "day"})
     rows = [{"text": region, "day": day} for region in ("eu", "us", "asia") for day in ("2024-01-01", "2024-01-02")]
     assert [(row["text"], row["day"]) for row, met in zip(rows, matching(where, rows), strict=True) if met] == [
@@ -190,7 +194,7 @@ def test_a_whole_grid_is_one_short_condition() -> None:
     assert len(condition_of(Slice.of_many(["r", "d"], cells), {"r": "text", "d": "day"})) < 250
 
 
-def test_no_partitions_are_no_rows() -> None:
+def test_an_empty_slice_selects_no_rows() -> None:
     assert condition_of(Slice.of([]), "text") == "false"
 
 
@@ -199,8 +203,8 @@ def test_keys_of_several_dimensions_have_one_order() -> None:
     assert split_multi_key("2024-01-01|eu", ["region", "day"]) == {"region": "eu", "day": "2024-01-01"}
     refused(ConfigError, lambda: split_multi_key("eu", ["region", "day"]), "`day|region`")
     refused(ConfigError, lambda: multi_key({"region": "e|u"}), "separates keys")
-    one = days(UTC, datetime(2024, 1, 1))[0]
-    part = Slice.of_many(["region", "day"], [{"region": Key("us"), "day": one}, {"day": one, "region": Key("eu")}])
+    day = days(UTC, datetime(2024, 1, 1))[0]
+    part = Slice.of_many(["region", "day"], [{"region": Key("us"), "day": day}, {"day": day, "region": Key("eu")}])
     assert part.texts == ["2024-01-01|eu", "2024-01-01|us"] == [key for key, _ in part.each()]
 
 
@@ -214,11 +218,11 @@ def test_keys_of_several_dimensions_have_one_order() -> None:
         (["day", "region"], "day", '"region": "<column>"'),
     ],
 )
-def test_what_says_no_column_is_shown_the_line_to_add(dimensions: list[str], given: object, line: str) -> None:
+def test_the_error_for_a_missing_column_shows_the_line_to_add(dimensions: list[str], given: object, line: str) -> None:
     refused(ConfigError, lambda: partition_columns("Asset `a/b`", dimensions, given, TYPES), "Asset `a/b`", line)
 
 
-def test_columns_that_hold_no_keys_are_refused() -> None:
+def test_columns_that_cannot_hold_keys_are_refused() -> None:
     refused(ConfigError, lambda: partition_columns("Asset `a`", [""], "price", TYPES), "DOUBLE", "CAST")
     refused(ConfigError, lambda: partition_columns("Asset `a`", [""], "dya", TYPES), "dya", "text, number, day")
 
@@ -250,8 +254,6 @@ def span(first: tuple[int, int, int], after: tuple[int, int, int]) -> Key:
         (Slice.of([Key("2024-01-01")]), "at", None),
     ],
 )
-def test_a_new_table_is_partitioned_so_that_slices_are_whole_files(
-    part: Slice, expression: str, keys: list[str] | None
-) -> None:
+def test_a_new_table_is_partitioned_along_its_slices(part: Slice, expression: str, keys: list[str] | None) -> None:
     columns = partition_columns("Asset `a`", part.dimensions, expression, TYPES)
     assert partition_transforms(part, columns) == keys

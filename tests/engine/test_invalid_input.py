@@ -1,6 +1,6 @@
-"""Bad input ends in one error of ours that names value, place and remedy, and leaves nothing behind.
+"""Invalid input raises one ducklake-orch error that names value, place and remedy, and leaves nothing behind.
 
-What works although it looks bad (names, paths and passwords with anything in them) is here too.
+Unusual valid input, such as names and paths with special characters, is tested here as well.
 """
 
 from collections.abc import Iterator
@@ -19,8 +19,8 @@ from tests.support.refusals import refused
 
 
 @pytest.fixture(autouse=True)
-def in_a_folder_of_its_own(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))  # a lake without a storage makes its files here
+def separate_working_directory(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path_factory.mktemp("cwd"))  # a lake without a storage creates its files here
 
 
 ROWS = "CREATE TABLE t AS SELECT range AS i FROM range(30)"
@@ -28,7 +28,7 @@ SERVERS = [POSTGRES, MYSQL]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left_open_or_locked(tmp_path: Path) -> Iterator[None]:
+def no_open_connection_or_lock(tmp_path: Path) -> Iterator[None]:
     yield
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     assert [str(link.readlink()) for link in links if str(link.readlink()).startswith(str(tmp_path))] == []
@@ -36,20 +36,20 @@ def nothing_is_left_open_or_locked(tmp_path: Path) -> Iterator[None]:
         assert FileQueue(lock.with_suffix("")).holder() is None
 
 
-def everything_under(folder: Path) -> list[str]:
+def files_under(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 class TestNames:
     @pytest.mark.parametrize("name", ["a-b", "a.b", "select", "a b", "it's", 'q"q', "1x", "é", "x;y", "TABLE"])
-    def test_a_lake_may_be_called_anything(self, tmp_path: Path, name: str) -> None:
+    def test_any_lake_name_works(self, tmp_path: Path, name: str) -> None:
         lake = DuckLake.local(tmp_path / "lake", name=name, alias=name)
         sql = f"{ROWS}; SELECT current_database() AS lake, count(*) AS n FROM t"
         assert lake.execute(sql).raise_for_error().rows == [{"lake": name, "n": 30}]
         assert LakeConfig(name=name).alias.isidentifier()
 
     @pytest.mark.parametrize("name", ["a-b", "a.b", "select", "a b", "it's", 'q"q', "é;--"])
-    def test_a_table_may_be_called_anything(self, tmp_path: Path, name: str) -> None:
+    def test_any_table_name_works(self, tmp_path: Path, name: str) -> None:
         lake = DuckLake.local(tmp_path / "lake")
         quoted = '"{0}"."{0}"'.format(name.replace('"', '""'))
         lake.create_table(quoted, {name: "int", "d": "date"}, partition_by=['"{}"'.format(name.replace('"', '""'))])
@@ -63,14 +63,14 @@ class TestNames:
         assert not lake.exists(quoted)
 
     @pytest.mark.parametrize("alias", ["memory", "MAIN", "temp", "  ", "a\x00b"])
-    def test_names_that_duckdb_keeps_for_itself_are_refused(self, alias: str) -> None:
+    def test_an_alias_that_duckdb_reserves_is_refused(self, alias: str) -> None:
         refused(errors.ConfigError, lambda: LakeConfig(name="x", alias=alias), repr(alias), "that DuckDB reserves")
 
 
 class TestPaths:
     @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
     @pytest.mark.parametrize("form", ["raw", "encoded"])
-    def test_a_path_may_hold_spaces_quotes_and_more(self, tmp_path: Path, kind: str, form: str) -> None:
+    def test_a_path_with_spaces_and_quotes_works(self, tmp_path: Path, kind: str, form: str) -> None:
         file = tmp_path / f'it\'s a "dir"; #1 é\\/lake (1).{kind}'
         storage = tmp_path / 'it\'s "data"; 100% #1 é'
         url = (
@@ -82,7 +82,7 @@ class TestPaths:
         assert len(list(storage.rglob("*.parquet"))) == 1
 
     @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-    def test_a_folder_that_cannot_be_written_is_named(self, tmp_path: Path, kind: str) -> None:
+    def test_the_error_names_a_folder_without_write_permission(self, tmp_path: Path, kind: str) -> None:
         (tmp_path / "file").touch()
         catalog, storage = f"{kind}:///{tmp_path}/new/lake", str(tmp_path / "data")
         for fields in (
@@ -93,7 +93,7 @@ class TestPaths:
             lake = DuckLake.from_url("x", create_if_missing=True, **fields)
             place = "/proc/nowhere" if "/proc/nowhere" in fields["storage"] else f"{tmp_path}/file/under"
             refused(errors.StorageError, partial(lake.execute, ROWS), place, "permissions")
-            assert everything_under(tmp_path) == ["file"]
+            assert files_under(tmp_path) == ["file"]
 
     @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
     def test_a_folder_given_as_the_catalog_file_is_refused(self, tmp_path: Path, kind: str) -> None:
@@ -103,23 +103,25 @@ class TestPaths:
 
     @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
     @pytest.mark.parametrize("create", [True, False])
-    def test_a_file_of_another_kind_is_left_as_it_is(self, tmp_path: Path, kind: str, create: bool) -> None:
-        other = {"sqlite": "duckdb", "duckdb": "sqlite"}[kind]
-        DuckLake.from_url("x", catalog=f"{other}:///{tmp_path}/other", create_if_missing=True).execute("SELECT 1")
+    def test_a_file_that_is_no_catalog_of_this_type_stays_unchanged(
+        self, tmp_path: Path, kind: str, create: bool
+    ) -> None:
+        other_type = {"sqlite": "duckdb", "duckdb": "sqlite"}[kind]
+        DuckLake.from_url("x", catalog=f"{other_type}:///{tmp_path}/other", create_if_missing=True).execute("SELECT 1")
         (tmp_path / "garbage").write_bytes(b"no database at all" * 500)
         for name in ("other", "garbage"):
             before = (tmp_path / name).read_bytes()
             lake = DuckLake.from_url("x", catalog=f"{kind}:///{tmp_path}/{name}", create_if_missing=create)
-            # At once: the engine would guess, and look for an extension in the network.
-            refused(errors.ConfigError, partial(lake.execute, "SELECT 1"), f"{tmp_path}/{name}", f"`{other}:///…`")
+            # Refused before the engine guesses the type and fetches an extension from the network.
+            refused(errors.ConfigError, partial(lake.execute, "SELECT 1"), f"{tmp_path}/{name}", f"`{other_type}:///…`")
             assert (tmp_path / name).read_bytes() == before
 
-    def test_two_lakes_that_share_or_nest_a_data_path_are_refused(self, tmp_path: Path) -> None:
-        for other, relation in [("data", "share"), ("./data/../data/", "share"), ("data/inner", "nest"), ("", "nest")]:
+    def test_lakes_with_shared_or_nested_data_paths_are_refused(self, tmp_path: Path) -> None:
+        for path, relation in [("data", "share"), ("./data/../data/", "share"), ("data/inner", "nest"), ("", "nest")]:
             file = tmp_path / "ducklake.toml"
             file.write_text(
                 f'[lakes.a]\ncatalog = "sqlite:///a"\nstorage = "{tmp_path}/data"\n'
-                f'[lakes.b]\ncatalog = "sqlite:///b"\nstorage = "{tmp_path}/{other}"\n'
+                f'[lakes.b]\ncatalog = "sqlite:///b"\nstorage = "{tmp_path}/{path}"\n'
             )
             words = ("`a`", "`b`", relation, str(tmp_path / "data"), str(file), "folder of its own")
             refused(errors.IncompatibleConfigError, partial(DuckLake.from_toml, file, lake="a"), *words)
@@ -154,7 +156,7 @@ class TestConfiguration:
             ({"catalog": "sqlite:///x", "attach_options": {"meta_password": "canary"}}, ("`meta_password`", "secret")),
         ],
     )
-    def test_a_value_that_cannot_be_is_refused_before_connecting(self, fields: Any, words: tuple[str, ...]) -> None:
+    def test_an_invalid_value_is_refused_before_connecting(self, fields: Any, words: tuple[str, ...]) -> None:
         refused(errors.ConfigError, lambda: DuckLake.from_url("x", **fields), *words)
 
     @pytest.mark.parametrize(
@@ -166,39 +168,35 @@ class TestConfiguration:
             ({"allow_unsigned_extensions": True}, ("allow_unsigned_extensions", "`settings`")),
         ],
     )
-    def test_a_setting_that_is_unknown_or_does_not_take(
+    def test_an_unknown_or_ineffective_setting_is_refused(
         self, tmp_path: Path, settings: Any, words: tuple[str, ...]
     ) -> None:
         lake = DuckLake.local(tmp_path / "lake", settings=settings)
         refused(errors.SettingError, lambda: lake.execute("SELECT 1"), *words)
-        assert everything_under(tmp_path) == []
+        assert files_under(tmp_path) == []
 
     @pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
-    def test_an_option_that_the_catalogs_attach_does_not_know(self, tmp_path: Path, kind: str) -> None:
+    def test_an_unknown_option_of_the_catalogs_attach_is_refused(self, tmp_path: Path, kind: str) -> None:
         url, storage = f"{kind}:///{tmp_path}/lake", str(tmp_path / "data")
         fields: Any = {"create_if_missing": True, "attach_options": {"meta_no_such": 1}}
         lake = DuckLake.from_url("x", catalog=url, storage=storage, **fields)
         refused(errors.ConfigError, lambda: lake.execute("SELECT 1"), "no_such", "`attach_options`")
-        assert everything_under(tmp_path) == []
+        assert files_under(tmp_path) == []
 
 
 @catalogs()
 class TestEveryCatalog:
-    def test_a_lake_that_does_not_exist_is_not_made(
-        self, make_lake: MakeLake, backend: Backend, tmp_path: Path
-    ) -> None:
+    def test_a_missing_lake_is_not_created(self, make_lake: MakeLake, backend: Backend, tmp_path: Path) -> None:
         lake = make_lake(create_if_missing=False)
         refused(errors.LakeNotFoundError, lambda: lake.execute("SELECT 1"), "lake", "`create_if_missing=True`")
-        assert everything_under(tmp_path) == []
+        assert files_under(tmp_path) == []
         if backend.catalog in SERVERS:
             with lake.connect_metadata() as con:
                 tables = con.execute("SELECT schema_name, table_name FROM duckdb_tables()").fetchall()
-            own = ("public", getattr(lake.config.catalog, "database", None))
-            assert [name for schema, name in tables if schema in own and name.startswith("ducklake")] == []
+            schemas = ("public", getattr(lake.config.catalog, "database", None))
+            assert [name for schema, name in tables if schema in schemas and name.startswith("ducklake")] == []
 
-    def test_a_data_path_that_differs_from_the_catalogs_is_named_with_it(
-        self, make_lake: MakeLake, tmp_path: Path
-    ) -> None:
+    def test_a_data_path_mismatch_names_both_paths(self, make_lake: MakeLake, tmp_path: Path) -> None:
         lake = make_lake()
         lake.execute("SELECT 1").raise_for_error()
         moved = make_lake(storage=str(tmp_path / "elsewhere"))
@@ -209,7 +207,7 @@ class TestEveryCatalog:
     @pytest.mark.parametrize(
         ("version", "remedy"), [("0.3", "`automatic_migration=True`"), ("9.9", "newer ducklake-orch")]
     )
-    def test_a_catalog_of_another_format(
+    def test_a_catalog_of_another_format_version_is_refused(
         self, make_lake: MakeLake, backend: Backend, version: str, remedy: str
     ) -> None:
         lake = make_lake(threads=2)
@@ -217,11 +215,11 @@ class TestEveryCatalog:
         statement = f"UPDATE ducklake_metadata SET value = '{version}' WHERE value = '1.0'"
         with lake.connect_metadata(read_only=False) as con:
             con.execute(statement)
-        # Not the pooled connection, which is in the lake already.
+        # `threads=1` opens a new connection, because the pooled one is attached already.
         again = make_lake(threads=1, create_if_missing=False)
         refused(errors.CatalogVersionError, lambda: again.execute("SELECT 1"), version, "1.0", remedy)
 
-    def test_a_snapshot_or_time_that_is_not_there(self, lake: DuckLake) -> None:
+    def test_a_missing_snapshot_or_time_is_refused(self, lake: DuckLake) -> None:
         lake.execute("SELECT 1").raise_for_error()
         listed = "`ducklake-orch snapshots`"
         refused(errors.SnapshotNotFoundError, lambda: lake.execute("SELECT 1", snapshot=99), "99", listed)
@@ -230,7 +228,7 @@ class TestEveryCatalog:
         refused(errors.ConfigError, lambda: lake.execute("SELECT 1", as_of=datetime(2024, 1, 2)), "2024-01-02", "zone")
         refused(errors.ConfigError, lambda: lake.tables(snapshot=-1), "-1", "0")
 
-    def test_a_statement_that_ducklake_cannot_do(self, lake: DuckLake) -> None:
+    def test_an_unsupported_statement_names_the_alternative(self, lake: DuckLake) -> None:
         lake.execute("CREATE TABLE t (i INTEGER)").raise_for_error()
         unsupported = errors.UnsupportedStatementError
         for sql, kind, word in [
@@ -243,9 +241,9 @@ class TestEveryCatalog:
             ("SELEC 1", errors.StatementError, "SELEC"),
         ]:
             refused(kind, lake.execute(sql).raise_for_error, word)
-        assert len(lake.snapshots()) == 2  # the lake's own, and the table's
+        assert len(lake.snapshots()) == 2  # the snapshot of the lake and that of the table
 
-    def test_a_reader_asked_to_write(self, make_lake: MakeLake) -> None:
+    def test_a_read_only_lake_refuses_writes(self, make_lake: MakeLake) -> None:
         make_lake().execute("CREATE TABLE t (i INTEGER)").raise_for_error()
         for reader in (make_lake(read_only=True), make_lake(snapshot=1)):
             refused(errors.ReadOnlyError, partial(reader.drop_table, "t"), "`read_only`")

@@ -1,4 +1,4 @@
-"""What the quick start of the command line shows runs as it stands there."""
+"""The quick start of the command line runs unchanged."""
 
 import os
 import subprocess
@@ -11,16 +11,16 @@ from tests.docs.pages import DOCS, REPOSITORY, blocks
 def test_the_quick_start_of_the_command_line_runs(tmp_path: Path) -> None:
     install, story = (code for _, code in blocks(DOCS / "start" / "cli.md", "sh"))
     assert install.startswith("pip install")
-    # The program as a function, so that it is that of this package whatever is installed.
+    # A shell function, so that the command runs this source tree.
     program = f'ducklake-orch() {{ "{sys.executable}" -m ducklake_orch.cli "$@"; }}\n'
     environment = {key: value for key, value in os.environ.items() if not key.startswith("DUCKLAKE_")}
-    done = subprocess.run(
+    completed = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", program + story],
         cwd=tmp_path,
         env=environment | {"PYTHONPATH": str(REPOSITORY), "NO_COLOR": "1"},
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "500 rows restored" in done.stdout
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    assert "500 rows restored" in completed.stdout
     assert (tmp_path / "lake.html").stat().st_size > 10_000
