@@ -1,27 +1,31 @@
 """Lazy faces: what a package of `catalog/` exports is loaded when it is first asked for.
 
-Other packages import from a face only: `from ducklake_orch.catalog.scan import plan_scan`. Such an import must not load
+Other packages import from a face only: `from ducklake_orch.catalog.scan import plan_scan`. Such an import must load no
 more than the one module that is wanted: Spark tasks that read must not load pydantic, and a process that only parses
-definitions must load no engine. So a face does not import its modules. It names its exports twice: for type checkers as
-imports under `TYPE_CHECKING`, and for Python as a table of modules with the names that they export.
-`tests/unit/test_import_rules.py` keeps both the same.
+definitions must load no engine. So a face names its exports in imports under `TYPE_CHECKING`, which never run, and
+`lazy_face` finds them in the compiled code of the face. Spark tasks get compiled code only, so the source cannot serve.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import dis
+import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 
-def lazy_face(
-    package: str, exports: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package.
+def lazy_face(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of the package that calls this.
 
     Args:
         package: The package, as its `__name__`.
-        exports: The exported names, by the module that defines them.
     """
-    homes = {name: f"{package}.{module}" for module, names in exports.items() for name in names}
+    homes: dict[str, str] = {}
+    module = ""
+    for step in dis.get_instructions(sys._getframe(1).f_code):
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+        elif step.opname == "IMPORT_FROM" and module.startswith(f"{package}."):
+            homes[step.argval] = module
 
     def resolve(name: str) -> Any:
         if name not in homes:

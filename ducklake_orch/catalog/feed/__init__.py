@@ -8,18 +8,8 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.feed.feed_plan import OWN_COLUMNS as OWN_COLUMNS
-    from ducklake_orch.catalog.feed.feed_plan import FeedPlan as FeedPlan
-    from ducklake_orch.catalog.feed.feed_plan import plan_feed as plan_feed
-    from ducklake_orch.catalog.feed.feed_reader import commits_table as commits_table
-    from ducklake_orch.catalog.feed.feed_reader import read_changes as read_changes
-    from ducklake_orch.catalog.feed.snapshot_range import FeedRequest as FeedRequest
+    from ducklake_orch.catalog.feed.feed_plan import OWN_COLUMNS, FeedPlan, plan_feed
+    from ducklake_orch.catalog.feed.feed_reader import commits_table, read_changes
+    from ducklake_orch.catalog.feed.snapshot_range import FeedRequest
 else:
-    __getattr__, __dir__, __all__ = lazy_face(
-        __name__,
-        {
-            "feed_plan": ["FeedPlan", "OWN_COLUMNS", "plan_feed"],
-            "feed_reader": ["commits_table", "read_changes"],
-            "snapshot_range": ["FeedRequest"],
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_face(__name__)

@@ -8,11 +8,6 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.fsck.run import fsck as fsck
+    from ducklake_orch.catalog.fsck.run import fsck
 else:
-    __getattr__, __dir__, __all__ = lazy_face(
-        __name__,
-        {
-            "run": ["fsck"],
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_face(__name__)

@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.ingest.add_files import AddRequest as AddRequest
-    from ducklake_orch.catalog.ingest.add_files import add_data_files as add_data_files
-    from ducklake_orch.catalog.ingest.file_inspection import inspect_files as inspect_files
+    from ducklake_orch.catalog.ingest.add_files import AddRequest, add_data_files
+    from ducklake_orch.catalog.ingest.file_inspection import inspect_files
 else:
-    __getattr__, __dir__, __all__ = lazy_face(
-        __name__,
-        {
-            "add_files": ["AddRequest", "add_data_files"],
-            "file_inspection": ["inspect_files"],
-        },
-    )
+    __getattr__, __dir__, __all__ = lazy_face(__name__)
