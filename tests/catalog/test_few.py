@@ -171,7 +171,7 @@ def test_an_engine_that_was_open_before_sees_rows_in_a_new_place(make_lake: Make
 @everywhere
 def test_a_null_where_none_is_taken_is_an_error(lake: DuckLake) -> None:
     lake.execute("CREATE TABLE t (i BIGINT NOT NULL)").raise_for_error()
-    with pytest.raises(errors.DataError, match="takes no NULL"):
+    with pytest.raises(errors.DataError, match="does not allow NULL"):
         lake.write(pa.table({"i": pa.array([None], pa.int64())}), "t", mode="append", inline="auto")
     assert lake.table("t").count() == 0
 

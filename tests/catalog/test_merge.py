@@ -148,7 +148,7 @@ def test_columns_that_the_data_lack_stay_and_new_ones_come(lake: DuckLake) -> No
     types = pa.schema([("id", pa.int32()), ("kept", pa.string()), ("v", pa.int32())])
     lake.write(pa.table({"id": [1, 2], "kept": ["a", "b"], "v": [1, 2]}).cast(types), "t", mode="append")
     data = pa.table({"V": pa.array([2**40, 3], pa.int64()), "id": pa.array([1, 9], pa.int32()), "new": ["x", "y"]})
-    with pytest.raises(errors.DataError, match="`new` is no column"):
+    with pytest.raises(errors.DataError, match="`new` is not a column"):
         lake.write(data, "t", mode="merge", keys=["id"])
     lake.write(data, "t", mode="merge", keys=["id"], schema_evolution="promote")
     now = sorted(lake.read("t").to_pylist(), key=lambda row: row["id"])

@@ -58,7 +58,7 @@ def test_a_file_that_the_lake_has_is_refused_in_a_dry_run_too(
     assert run("add-files", "events", "exports/**/*.parquet").code == 0
     answer = run("add-files", "events", "exports/**/*.parquet", *flags)
     assert answer.code == 1
-    assert "2 files are in the lake already" in answer.err
+    assert "2 files are already in the lake" in answer.err
     assert "docs/errors.md#duplicatefileerror" in answer.err
     assert lake.table("events").count() == 3
 

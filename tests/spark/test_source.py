@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused_by_name(lake: DuckLake, spark: SparkSession) 
         (lambda: spark.read.format("ducklake").load(), "needs the option `table`"),
         (lambda: load(spark, "nothing"), "no table `main.nothing`"),
         (lambda: load(spark, snapshot="x"), "no number of a snapshot"),
-        (lambda: save(spark.range(3).toDF("other")), "`other` is no column"),
+        (lambda: save(spark.range(3).toDF("other")), "`other` is not a column"),
         (lambda: save(spark.range(3), where="id = 1"), "mode is `append`"),
         (lambda: save(spark.range(3), "u", mode="error"), "cannot be written in the"),
     ):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.commit.conflicts import judge_table as judge_table
     from ducklake_orch.catalog.commit.ddl import add_inlined_table as add_inlined_table
     from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired as delete_files_of_retired
-    from ducklake_orch.catalog.commit.delete_file_rows import place_deletes as place_deletes
+    from ducklake_orch.catalog.commit.delete_file_rows import insert_delete_files as insert_delete_files
     from ducklake_orch.catalog.commit.duplicate_files import refuse_known as refuse_known
     from ducklake_orch.catalog.commit.idempotency import KEYS_TABLE as KEYS_TABLE
     from ducklake_orch.catalog.commit.idempotency import check_key as check_key
@@ -55,7 +55,7 @@ else:
             "active_writes": ["pin", "pinned", "read_pins", "unpin"],
             "conflicts": ["FileState", "judge_table"],
             "ddl": ["add_inlined_table"],
-            "delete_file_rows": ["delete_files_of_retired", "place_deletes"],
+            "delete_file_rows": ["delete_files_of_retired", "insert_delete_files"],
             "duplicate_files": ["refuse_known"],
             "idempotency": ["KEYS_TABLE", "check_key", "has_keys", "last_commits", "snapshot_of_key"],
             "native_commit": ["commit_change"],

@@ -132,11 +132,13 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
     # A merge keeps the row versions that any retained snapshot sees; a rewrite keeps only live rows.
     stays = f"ended > {job.oldest} AND ended > began" if merge else "false"
     seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({stays})"
-    made = _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
+    made = (
+        _merge(con, job, seen, write_id, any_ended=versions.any_ended) if merge else _rewrite(con, job, seen, write_id)
+    )
     if made is None:
         return "the ids of their rows are not unique"
     left_out = 0
-    if versions.any_gone:
+    if versions.any_ended:
         gone = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({stays}))"
         left_out = con.execute(gone).fetchall()[0][0]
     if sum(file.record_count for file in made.files) + left_out != sum(file.file.record_count for file in job.files):
@@ -145,12 +147,12 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
 
 
 def _merge(
-    con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_gone: bool
+    con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_ended: bool
 ) -> Compacted | None:
     """Write row versions into one file; return None if they cannot be told apart."""
     table, columns = job.table, job.columns
     spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
-    if any_gone:
+    if any_ended:
         dead = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {dead}")
     row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
@@ -164,7 +166,7 @@ def _merge(
     if written is None:
         return Compacted(job.files, ())
     deletes = None
-    if any_gone:
+    if any_ended:
         places = _places(con, written.file)
         if places is None:
             return None

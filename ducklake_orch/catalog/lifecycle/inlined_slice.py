@@ -23,7 +23,7 @@ from ducklake_orch.catalog.metadata import (
     versions_of,
 )
 from ducklake_orch.catalog.parquet import key_sql, parquet_sql, partition_keys, read_columns, renamed, short
-from ducklake_orch.catalog.search import travelled
+from ducklake_orch.catalog.search import arrow_copy
 from ducklake_orch.catalog.writing import WrittenVersions, write_delete_file, write_row_versions, write_versions
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DataError
@@ -119,7 +119,7 @@ def read_slice(history: TableHistory, place: InlinedTable, after: int, until: in
     select = ", ".join(map(_as_it_travels, columns))
     one = versions_of(history, place, columns, found.condition)
     identity = f"{one.row_id} AS row_id, {one.snapshot} AS began, {one.end} AS ended"
-    rows = travelled(metadata.con, f"SELECT {select}, {identity} FROM ({one.sql})")
+    rows = arrow_copy(metadata.con, f"SELECT {select}, {identity} FROM ({one.sql})")
     return InlinedSlice(found, columns, int(oldest), rows)
 
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.inlined_data import inlined_versions as inlined_versions
     from ducklake_orch.catalog.metadata.inlined_data import inlines as inlines
     from ducklake_orch.catalog.metadata.inlined_data import is_there as is_there
-    from ducklake_orch.catalog.metadata.inlined_data import places_with_dead_rows as places_with_dead_rows
     from ducklake_orch.catalog.metadata.inlined_data import stored_types as stored_types
+    from ducklake_orch.catalog.metadata.inlined_data import tables_with_ended_rows as tables_with_ended_rows
     from ducklake_orch.catalog.metadata.inlined_data import versions_of as versions_of
     from ducklake_orch.catalog.metadata.known_paths import absolute_paths as absolute_paths
     from ducklake_orch.catalog.metadata.known_paths import paths_of_tables as paths_of_tables
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.own_table import OwnTable as OwnTable
     from ducklake_orch.catalog.metadata.own_table import create_before as create_before
     from ducklake_orch.catalog.metadata.own_table import create_within as create_within
-    from ducklake_orch.catalog.metadata.reserved_names import beside as beside
+    from ducklake_orch.catalog.metadata.reserved_names import free_column_name as free_column_name
     from ducklake_orch.catalog.metadata.reserved_names import free_name as free_name
     from ducklake_orch.catalog.metadata.reserved_names import position_name as position_name
     from ducklake_orch.catalog.metadata.reserved_names import refuse_reserved as refuse_reserved
@@ -134,7 +134,7 @@ else:
                 "inlined_versions",
                 "inlines",
                 "is_there",
-                "places_with_dead_rows",
+                "tables_with_ended_rows",
                 "stored_types",
                 "versions_of",
             ],
@@ -142,7 +142,7 @@ else:
             "lake_mark": ["FILE_NAME", "file_prefix", "origin"],
             "own_table": ["OwnTable", "create_before", "create_within"],
             "reserved_names": [
-                "beside",
+                "free_column_name",
                 "free_name",
                 "position_name",
                 "refuse_reserved",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.scan.scan_plan import inlined_positions as inlined_positions
     from ducklake_orch.catalog.scan.scan_plan import name_mappings as name_mappings
     from ducklake_orch.catalog.scan.scan_plan import plan_scan as plan_scan
-    from ducklake_orch.catalog.scan.table_summary import looking as looking
+    from ducklake_orch.catalog.scan.table_summary import reading_table as reading_table
     from ducklake_orch.catalog.scan.table_summary import snapshot_of as snapshot_of
     from ducklake_orch.catalog.scan.table_summary import table_columns as table_columns
     from ducklake_orch.catalog.scan.table_summary import table_files as table_files
@@ -56,7 +56,7 @@ else:
             ],
             "scan_plan": ["ScanPlan", "choose", "classify", "count", "inlined_positions", "name_mappings", "plan_scan"],
             "table_summary": [
-                "looking",
+                "reading_table",
                 "snapshot_of",
                 "table_columns",
                 "table_files",

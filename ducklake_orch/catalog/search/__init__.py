@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.search.fairness import Turns as Turns
     from ducklake_orch.catalog.search.fairness import session_of as session_of
     from ducklake_orch.catalog.search.row_plan import RowPlan as RowPlan
+    from ducklake_orch.catalog.search.row_plan import arrow_copy as arrow_copy
+    from ducklake_orch.catalog.search.row_plan import arrow_copy_sql as arrow_copy_sql
     from ducklake_orch.catalog.search.row_plan import inlined_sql as inlined_sql
     from ducklake_orch.catalog.search.row_plan import plan_rows as plan_rows
     from ducklake_orch.catalog.search.row_plan import planning as planning
-    from ducklake_orch.catalog.search.row_plan import travelled as travelled
-    from ducklake_orch.catalog.search.row_plan import travelling as travelling
     from ducklake_orch.catalog.search.row_positions import DuckDBFinder as DuckDBFinder
     from ducklake_orch.catalog.search.row_positions import Finder as Finder
     from ducklake_orch.catalog.search.row_positions import Hits as Hits
@@ -30,7 +30,7 @@ else:
         __name__,
         {
             "fairness": ["Turns", "session_of"],
-            "row_plan": ["RowPlan", "inlined_sql", "plan_rows", "planning", "travelled", "travelling"],
+            "row_plan": ["RowPlan", "inlined_sql", "plan_rows", "planning", "arrow_copy", "arrow_copy_sql"],
             "row_positions": ["DuckDBFinder", "Finder", "Hits", "StoredHits", "placed_sql"],
             "row_search": ["Losses", "RowSearch", "union_sql"],
         },
