@@ -38,7 +38,7 @@ MISFITS: list[tuple[str, pa.Array, str]] = [
     ("DATE", pa.array([0], pa.timestamp("us")), "lake.write"),
     ("VARCHAR", pa.array([b"x"], pa.binary()), "UTF-8"),
     ("BLOB", pa.array(["x"]), "lake.write"),
-    ("JSON", pa.array(["{}"]), "annotated as JSON"),
+    ("JSON", pa.array(["{}"]), "annotate text as JSON"),
     ("UUID", pa.array(["00000000-0000-0000-0000-000000000001"]), "Spark cannot write"),
     ("BIGINT", pa.nulls(1), "all its values are NULL"),
     ("BIGINT[]", pa.array([1]), "lake.write"),

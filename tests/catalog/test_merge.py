@@ -261,7 +261,7 @@ def test_a_merge_under_a_key_is_done_again(lake: DuckLake) -> None:
         ),
         (of({1: "x"}), {"keys": ["id"], "when_matched": {"name": "id"}}, errors.ObjectNotFoundError, "no column `id`"),
         (of({1: "x"}), {"keys": ["id"], "matched_condition": "source.nope"}, errors.StatementError, "nope"),
-        (of({1: "x"}), {"keys": ["id"], "delete_condition": "source.id"}, errors.StatementError, "no condition"),
+        (of({1: "x"}), {"keys": ["id"], "delete_condition": "source.id"}, errors.StatementError, "not a condition"),
         (of({1: "x"}), {"keys": ["id"], "where": "id = 1"}, errors.ConfigError, "do not go together"),
         (of({1: "x"}), {"keys": ["id"], "engine": "native"}, errors.ConfigError, "is unknown"),
         (of({1: "x"}), {"keys": ["id"], "mode": "append"}, errors.ConfigError, "belongs to `merge`"),
