@@ -55,12 +55,12 @@ class LakeTable:
             [1]
         """
         from ducklake_orch.catalog.metadata import changes_rows
-        from ducklake_orch.catalog.scan import looking
+        from ducklake_orch.catalog.scan import reading_table
         from ducklake_orch.engine import introspection
         from ducklake_orch.engine.quoting import TableName
 
         with self.lake.reading() as session:
-            with looking(session, self.name) as (_, table, _):
+            with reading_table(session, self.name) as (_, table, _):
                 name = TableName(table.schema, table.name)
             snapshots = introspection.snapshots(session)
         return [
@@ -145,9 +145,9 @@ class LakeTable:
     def _looking(
         self, snapshot: int | None, as_of: datetime | str | None
     ) -> "Iterator[tuple[Metadata, TableDef, int]]":
-        from ducklake_orch.catalog.scan import looking
+        from ducklake_orch.catalog.scan import reading_table
 
-        with self.lake.reading(snapshot, as_of, entering=False) as session, looking(session, self.name) as state:
+        with self.lake.reading(snapshot, as_of, entering=False) as session, reading_table(session, self.name) as state:
             yield state
 
     def __repr__(self) -> str:

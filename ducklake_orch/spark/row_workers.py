@@ -75,10 +75,10 @@ class SparkWorkers:
         lent: Sequence[Lent],
         write_id: str,
         *,
-        beside: Sequence[NewFile] = (),
+        kept: Sequence[NewFile] = (),
     ) -> list[NewFile]:
         """Write the rows of queries, which have row ids, into files of a table."""
-        return self._written(con, table, queries, lent, WriteTask(table, write_id, known=True), beside)
+        return self._written(con, table, queries, lent, WriteTask(table, write_id, known=True), kept)
 
     def _written(
         self,
@@ -87,10 +87,10 @@ class SparkWorkers:
         queries: Sequence[FileQuery],
         lent: Sequence[Lent],
         task: WriteTask,
-        beside: Sequence[NewFile] = (),
+        kept: Sequence[NewFile] = (),
     ) -> list[NewFile]:
         def remove_others(written: Sequence[NewFile] = ()) -> int:
-            keep = frozenset(file.path for file in [*beside, *written])
+            keep = frozenset(file.path for file in [*kept, *written])
             return remove_written(self._config, task.table.folder, task.write_id, keep)
 
         with staged(self._config, con, table, lent) as tables:

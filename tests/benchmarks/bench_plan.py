@@ -32,13 +32,13 @@ PLANS: dict[str, dict[str, Any]] = {
 CHILD = """
 import json, resource, sys, time
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.scan.table_summary import looking
+from ducklake_orch.catalog.scan.table_summary import reading_table
 from ducklake_orch.catalog.scan.scan_plan import plan_scan
 from ducklake_orch.engine.quoting import table_name
 
 job = json.loads(sys.argv[1])
 lake = DuckLake.from_url("lake", catalog=job["catalog"], storage=job["storage"])
-with lake.reading(entering=False) as session, looking(session, table_name("t")) as (metadata, table, at):
+with lake.reading(entering=False) as session, reading_table(session, table_name("t")) as (metadata, table, at):
     started = time.perf_counter()
     plan = plan_scan(metadata, table, at, **job["plan"])
     seconds = time.perf_counter() - started

@@ -45,7 +45,7 @@ def reasons(lake: DuckLake) -> dict[str, str]:
 def pinned_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Pin every write immediately; return the periodic check of the watching thread."""
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
-    return lambda: active_writes._WATCH.look()
+    return lambda: active_writes._WATCH.renew_leases()
 
 
 def replace_and_maintain(lake: DuckLake) -> None:
@@ -220,14 +220,14 @@ def test_a_pin_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pyte
     lake.write(rows(1), "t", mode="append")
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
     with pinned(lake.config, Write("writing"), 1):
-        active_writes._WATCH.look()
+        active_writes._WATCH.renew_leases()
         now = time.time_ns() // 1000 + int((active_writes._LAPSE_S - 1) * 1e6)
         monkeypatch.setattr(active_writes, "_now", lambda config: str(now + int(2e6)))
         assert not pins(lake).writes
-        active_writes._WATCH.look()  # too early
+        active_writes._WATCH.renew_leases()  # too early
         assert not pins(lake).writes
         monkeypatch.setattr(active_writes, "_RENEW_S", 0.0)
-        active_writes._WATCH.look()
+        active_writes._WATCH.renew_leases()
         assert pins(lake).needed_from == 1
 
 

@@ -60,7 +60,7 @@ class TestDuplicateFiles:
         make(lake, "a BIGINT")
         path = write(tmp_path / "f.parquet", {"a": [1]})
         both = [path, f"{tmp_path}/*.parquet"]
-        refused(errors.DuplicateFileError, lambda: lake.add_files("t", both), "given twice", path, "*.parquet")
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", both), "given more than once", path, "*.parquet")
 
     def test_a_file_of_another_table_can_only_be_copied(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
@@ -78,7 +78,7 @@ class TestDuplicateFiles:
         lake.execute("DELETE FROM t").raise_for_error()
         refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "up to snapshot 3", "expires")
         lake.execute("CALL ducklake_expire_snapshots('lake', older_than => now())", force=True).raise_for_error()
-        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "about to delete it")
+        refused(errors.DuplicateFileError, lambda: lake.add_files("t", path), "scheduled for deletion")
         assert lake.add_files("t", path, copy=True).rows_written == 1
 
     def test_of_two_concurrent_calls_with_one_file_only_one_adds_it(self, lake: DuckLake, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ class TestPaths:
         [
             ("{tmp}", errors.ConfigError, ["is a folder", "**/*.parquet"]),
             ("{tmp}/*.nothing", errors.FileNotUsableError, ["No file matches"]),
-            ("{tmp}/gone.parquet", errors.FileNotUsableError, ["gone.parquet: there is no such file"]),
+            ("{tmp}/gone.parquet", errors.FileNotUsableError, ["gone.parquet: the file does not exist"]),
             ("https://localhost/f.parquet", errors.ConfigError, ["copy=True"]),
         ],
     )

@@ -264,7 +264,7 @@ class TestReadingFooters:
         pq.write_table(pa.table({"i": [1]}), good)
         content = good.read_bytes()
         bad = {
-            "cut off": content[: len(content) // 2],
+            "truncated": content[: len(content) // 2],
             "damaged": content[:-60] + content[-20:],
             "text": b"this is no Parquet file at all",
             "empty": b"",
@@ -276,7 +276,7 @@ class TestReadingFooters:
         paths = [good, *(tmp_path / f"{name}.parquet" for name in (*bad, "folder", "gone"))]
         text = refused(errors.FileNotUsableError, lambda: stats_of(lake, paths), "6 files", *map(str, paths[1:]))
         assert str(good) not in text
-        assert "gone.parquet: there is no such file" in text
+        assert "gone.parquet: the file does not exist" in text
 
     def test_an_encrypted_file_is_refused(self, lake: DuckLake, tmp_path: Path) -> None:
         path = tmp_path / "secret.parquet"

@@ -149,7 +149,7 @@ def test_a_merge_keeps_missing_columns_and_adds_new_ones(lake: DuckLake) -> None
     types = pa.schema([("id", pa.int32()), ("kept", pa.string()), ("v", pa.int32())])
     lake.write(pa.table({"id": [1, 2], "kept": ["a", "b"], "v": [1, 2]}).cast(types), "t", mode="append")
     data = pa.table({"V": pa.array([2**40, 3], pa.int64()), "id": pa.array([1, 9], pa.int32()), "new": ["x", "y"]})
-    with pytest.raises(errors.DataError, match="`new` is no column"):
+    with pytest.raises(errors.DataError, match="`new` is not a column"):
         lake.write(data, "t", mode="merge", keys=["id"])
     lake.write(data, "t", mode="merge", keys=["id"], schema_evolution="promote")
     now = sorted(lake.read("t").to_pylist(), key=lambda row: row["id"])
@@ -273,7 +273,12 @@ def test_a_repeatable_merge_runs_again_under_its_key(lake: DuckLake) -> None:
             "no column `id`",
         ),
         (table_of({1: "x"}), {"keys": ["id"], "matched_condition": "source.nope"}, errors.StatementError, "nope"),
-        (table_of({1: "x"}), {"keys": ["id"], "delete_condition": "source.id"}, errors.StatementError, "no condition"),
+        (
+            table_of({1: "x"}),
+            {"keys": ["id"], "delete_condition": "source.id"},
+            errors.StatementError,
+            "not a condition",
+        ),
         (table_of({1: "x"}), {"keys": ["id"], "where": "id = 1"}, errors.ConfigError, "cannot be combined"),
         (table_of({1: "x"}), {"keys": ["id"], "engine": "native"}, errors.ConfigError, "is unknown"),
         (table_of({1: "x"}), {"keys": ["id"], "mode": "append"}, errors.ConfigError, "argument of mode `merge`"),

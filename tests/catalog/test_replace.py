@@ -235,7 +235,7 @@ def test_expect_snapshot_refuses_a_replacement_of_changed_rows(lake: DuckLake) -
     lake.write(other, "t", mode="append")  # in another partition
     lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
     replace(read)
-    with pytest.raises(errors.SnapshotChangedError, match="has changed since"):
+    with pytest.raises(errors.SnapshotChangedError, match="have changed since"):
         replace(read)
     for change in (
         "INSERT INTO t VALUES ('2024-01-02', 5)",

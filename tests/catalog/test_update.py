@@ -100,7 +100,7 @@ def test_values_are_cast_as_duckdb_assigns_them(make_lake: MakeLake) -> None:
     assert (row["a"], str(row["c"]), row["d"], row["e"]) == (7, "0.33", "1", [1, 2])
     before = newest(lake)
     for set_, words in (
-        ({"d": "NULL"}, "takes no NULL"),
+        ({"d": "NULL"}, "does not allow NULL"),
         ({"a": "d || 'x'"}, "does not fit"),
         ({"c": "1e9"}, "does not fit"),
     ):
@@ -198,7 +198,7 @@ def test_concurrent_updates_of_one_row_both_apply(lake: DuckLake, monkeypatch: p
         ({"id": "1, 2"}, None, errors.StatementError, "more than one expression"),
         ({"id": "nope(1)"}, None, errors.StatementError, "nope"),
         ({"id": "sum(id)"}, None, errors.StatementError, "aggregate"),
-        ({"id": "1"}, "random() > 0.5", errors.StatementError, "`random` gives another value"),
+        ({"id": "1"}, "random() > 0.5", errors.StatementError, "`random` can return another value"),
         ({"id": "1"}, " ", errors.ConfigError, "update all rows"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_retried_append_writes_no_row_twice(lake: DuckLake, caplog: pytest.Log
     first = lake.write(ORDERS, "t", mode="append", idempotency_key="run 1 | orders")
     again = lake.write(ORDERS, "t", mode="append", idempotency_key="run 1 | orders")
     assert (again.replayed, again.snapshot_id, again.rows_written) == (True, first.snapshot_id, 0)
-    assert "done before" in caplog.text
+    assert "already committed" in caplog.text
     other = lake.write(ORDERS, "t", mode="append", idempotency_key="RUN 1 | orders ")
     assert not other.replayed
     assert rows(lake, "SELECT count(*) FROM t") == [(6,)]
@@ -125,7 +125,7 @@ def test_a_recreated_table_forgets_earlier_idempotency_keys(lake: DuckLake) -> N
 def test_schema_evolution_adds_new_columns(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append")
     wider = ORDERS.append_column("note", [["a", "b", "c"]]).append_column("s", [[{"x": 1}] * 3])
-    with pytest.raises(errors.DataError, match=r"`note` is no column.*`s` is no column"):
+    with pytest.raises(errors.DataError, match=r"`note` is not a column.*`s` is not a column"):
         lake.write(wider, "t", mode="append")
     result = lake.write(wider, "t", mode="append", schema_evolution="add")
     assert lake.snapshots()[0].changes == ["altered_table:1", "inserted_into_table:1"]
@@ -154,11 +154,11 @@ def test_data_that_do_not_fit_are_refused_and_leave_no_file(lake: DuckLake) -> N
     before = len(lake.snapshots())
     for data, message in [
         (pa.table({"i": [1]}), "`i` is BIGINT in the data"),
-        (pa.table({"i": pa.array([None, 1], pa.int32())}), "Column `i` of table `main.t` takes no NULL"),
-        (pa.table({"u": ["x"]}), "takes no NULL"),
+        (pa.table({"i": pa.array([None, 1], pa.int32())}), "Column `i` of table `main.t` does not allow NULL"),
+        (pa.table({"u": ["x"]}), "does not allow NULL"),
         (pa.table({"i": pa.array([1], pa.int32()), "u": ["x"]}), "does not fit table"),
         (pa.table({"tz": pa.array([0], pa.timestamp("us"))}), "`tz` is TIMESTAMP in the data"),
-        (pa.table([pa.array([1]), pa.array([2])], names=["i", "I"]), "several columns i"),
+        (pa.table([pa.array([1]), pa.array([2])], names=["i", "I"]), "several columns named i"),
     ]:
         with pytest.raises(errors.DataError, match=message):
             lake.write(data, "t", mode="append")

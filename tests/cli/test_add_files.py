@@ -58,7 +58,7 @@ def test_a_dry_run_refuses_a_file_that_is_already_registered(
     assert run("add-files", "events", "exports/**/*.parquet").code == 0
     answer = run("add-files", "events", "exports/**/*.parquet", *flags)
     assert answer.code == 1
-    assert "2 files are in the lake already" in answer.err
+    assert "2 files are already in the lake" in answer.err
     assert "docs/errors.md#duplicatefileerror" in answer.err
     assert lake.table("events").count() == 3
 

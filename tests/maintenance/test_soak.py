@@ -53,7 +53,7 @@ def measure_waits() -> list[float]:
 
 def shorten_intervals() -> None:
     """Shorten the intervals at which writes register themselves, because retention is short here."""
-    active_writes._BRIEF_S, active_writes._LOOK_S = 1.0, 0.5
+    active_writes._BRIEF_S, active_writes._CHECK_S = 1.0, 0.5
 
 
 def write(config: LakeConfig, number: int, seed: int, seconds: float) -> tuple[dict[int, Model], Counter[str], float]:

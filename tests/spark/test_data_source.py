@@ -129,7 +129,7 @@ def test_invalid_options_and_tables_are_refused(lake: DuckLake, spark: SparkSess
         (lambda: spark.read.format("ducklake").load(), "needs the option `table`"),
         (lambda: load(spark, "nothing"), "no table `main.nothing`"),
         (lambda: load(spark, snapshot="x"), "not a snapshot id"),
-        (lambda: save(spark.range(3).toDF("other")), "`other` is no column"),
+        (lambda: save(spark.range(3).toDF("other")), "`other` is not a column"),
         (lambda: save(spark.range(3), where="id = 1"), "mode is `append`"),
         (lambda: save(spark.range(3), "u", mode="error"), "cannot be written in the"),
     ):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.commit.active_writes import pin, pinned, read_pins, unpin
     from ducklake_orch.catalog.commit.conflicts import FileState, judge_table
     from ducklake_orch.catalog.commit.ddl import add_inlined_table
-    from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, place_deletes
+    from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
     from ducklake_orch.catalog.commit.duplicate_files import refuse_known
     from ducklake_orch.catalog.commit.idempotency import KEYS_TABLE, check_key, has_keys, last_commits, snapshot_of_key
     from ducklake_orch.catalog.commit.native_commit import commit_change

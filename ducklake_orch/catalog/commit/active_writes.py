@@ -32,7 +32,7 @@ TABLE = OwnTable(
 )
 # In seconds: how often the thread checks the running writes, the age at which a write gets a lease, and how often the
 # lease is renewed.
-_LOOK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
+_CHECK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
 # In seconds: a lease lapses this long after its last renewal. A write that one process starts and another ends has no
 # process to renew its lease, so that lease is longer.
 _LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
@@ -66,7 +66,7 @@ class Pins:
     @property
     def oldest(self) -> RunningWrite | None:
         """The write that was planned on the oldest snapshot."""
-        return min(self.writes, key=lambda one: one.snapshot_id, default=None)
+        return min(self.writes, key=lambda write: write.snapshot_id, default=None)
 
     @property
     def needed_from(self) -> int | None:
@@ -122,42 +122,44 @@ def pinned(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
 def pin(config: LakeConfig, write: Write, snapshot: int) -> None:
     """Record a lease at once, until `unpin` or for a day, for a write that one process begins and another ends."""
     try:
-        _note(config, write, snapshot, time.time(), _HANDED_OVER_S)
+        _record_lease(config, write, snapshot, time.time(), _HANDED_OVER_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
-        _say(config, write, error)
+        _log_failure(config, write, error)
 
 
 def unpin(config: LakeConfig, write: Write) -> None:
     """Delete the lease of a write."""
 
-    def forget(transaction: MetadataTransaction) -> None:
+    def delete(transaction: MetadataTransaction) -> None:
         transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {literal(write.write_id)}")
 
     try:
-        TABLE.write(config, f"ending the note of {write.purpose}", forget)
+        TABLE.write(config, f"deleting the lease of {write.purpose}", delete)
     except (duckdb.Error, DuckLakeOrchError) as error:
-        _say(config, write, error)
+        _log_failure(config, write, error)
 
 
-def _note(config: LakeConfig, write: Write, snapshot: int, started: float, seconds: float) -> None:
+def _record_lease(config: LakeConfig, write: Write, snapshot: int, started: float, seconds: float) -> None:
     # Use the catalog's clock: hosts' clocks differ, and a lease must not lapse because of that.
-    now, mine = _now(config), literal(write.write_id)
+    now, write_id = _now(config), literal(write.write_id)
     began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
     values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
     purpose = dialect_of(config).text_literal(write.purpose)
 
-    def note(transaction: MetadataTransaction) -> None:
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {mine} OR lapses_at <= {now}")
+    def record(transaction: MetadataTransaction) -> None:
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {write_id} OR lapses_at <= {now}")
         columns = "write_id, snapshot_id, started_at, lapses_at, host, process, purpose"
-        row = ", ".join([mine, *values, purpose])
+        row = ", ".join([write_id, *values, purpose])
         transaction.change(TABLE.name, f"INSERT INTO {{}} ({columns}) VALUES ({row})")
 
-    TABLE.write(config, f"noting {write.purpose}", note)
+    TABLE.write(config, f"recording the lease of {write.purpose}", record)
 
 
-def _say(config: LakeConfig, write: Write, error: Exception) -> None:
+def _log_failure(config: LakeConfig, write: Write, error: Exception) -> None:
     # The write continues without a lease: its young files are safe from maintenance, and a remaining lease lapses.
-    log.warning("%s (write %s): its note: %s", write.purpose, write.write_id, config.scrubber(str(error)))
+    log.warning(
+        "%s (write %s): its lease cannot be updated: %s", write.purpose, write.write_id, config.scrubber(str(error))
+    )
 
 
 def _now(config: LakeConfig) -> str:
@@ -174,7 +176,7 @@ class _Running:
         snapshot: The snapshot that it was planned on.
         started: When it began, by the wall clock.
         begun: When it began, by the monotonic clock.
-        noted: When its lease was last renewed, by the monotonic clock; None if it has no lease.
+        renewed: When its lease was last renewed, by the monotonic clock; None if it has no lease.
         ended: Whether the write has ended.
         lock: Guards `ended`, so that no lease is recorded after the end.
     """
@@ -184,29 +186,29 @@ class _Running:
     snapshot: int
     started: float = field(default_factory=time.time)
     begun: float = field(default_factory=time.monotonic)
-    noted: float | None = None
+    renewed: float | None = None
     ended: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self) -> None:
+    def renew_if_due(self) -> None:
         """Record or renew the lease if it is due."""
         now = time.monotonic()
-        if now < (self.begun + _BRIEF_S if self.noted is None else self.noted + _RENEW_S):
+        if now < (self.begun + _BRIEF_S if self.renewed is None else self.renewed + _RENEW_S):
             return
         with self.lock:
             if self.ended:
                 return
             try:
-                _note(self.config, self.write, self.snapshot, self.started, _LAPSE_S)
-                self.noted = now
+                _record_lease(self.config, self.write, self.snapshot, self.started, _LAPSE_S)
+                self.renewed = now
             except (duckdb.Error, DuckLakeOrchError) as error:
-                _say(self.config, self.write, error)
+                _log_failure(self.config, self.write, error)
 
     def end(self) -> None:
         """Mark the write as ended, and delete its lease if it has one."""
         with self.lock:
             self.ended = True
-        if self.noted is not None:
+        if self.renewed is not None:
             unpin(self.config, self.write)
 
 
@@ -233,21 +235,21 @@ class _Watch:
         try:
             thread.start()
         except RuntimeError as error:  # for example while the interpreter exits; the write continues without a lease
-            log.debug("running writes are not noted: %s", error)
+            log.debug("leases of running writes are not recorded: %s", error)
             return
         self._thread = thread
 
-    def look(self) -> None:
+    def renew_leases(self) -> None:
         """Record or renew the leases that are due."""
         with self._lock:
             writes = list(self._writes)
         for write in writes:
-            write.look()
+            write.renew_if_due()
 
     def _run(self) -> None:
         while True:
-            time.sleep(_LOOK_S)
-            self.look()
+            time.sleep(_CHECK_S)
+            self.renew_leases()
 
 
 _WATCH = _Watch()

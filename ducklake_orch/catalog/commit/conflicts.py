@@ -43,19 +43,19 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
             return True
         if change.only_new:
             raise ObjectExistsError(
-                f"The table `{change.table}` exists.", remedy="Mode `ignore` keeps it, `append` adds to it."
+                f"The table `{change.table}` exists.", remedy="Use mode `ignore` to keep it, `append` to add to it."
             )
         if not _same_layout(current, change.target):
             raise SchemaConflictError(
-                f"Somebody else has just made a table `{change.table}` that is not the same.",
-                remedy="Look at it, and write to it as it is.",
+                f"A concurrent write created a different table `{change.table}`.",
+                remedy="Compare its definition with yours, and write to it as it is.",
             )
         return False
     if current is None or current.table_id != known.table_id:
-        what = "was dropped" if current is None else "was dropped and made anew"
+        event = "was dropped" if current is None else "was dropped and created again"
         raise TableDroppedError(
-            f"The table `{change.table}` {what} while it was being written.",
-            remedy="Write to it again, if it is meant.",
+            f"The table `{change.table}` {event} during the write.",
+            remedy="Check that this is intended, then run the write again.",
         )
     evolves = _shape(known.columns) != _shape(change.target.columns)
     if _same_layout(current, known):
@@ -63,12 +63,12 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
     if evolves and _same_layout(current, change.target):
         return False
     raise StalePlanError(
-        f"The columns or partition keys of `{change.table}` have changed while it was being written.",
-        remedy="The same write, planned anew, can pass.",
+        f"The columns or partition keys of `{change.table}` changed during the write.",
+        remedy="Retry the write: planned again, it can succeed.",
     )
 
 
-def judge_place(metadata: Metadata, table: TableDef, at: int) -> None:
+def judge_new_table(metadata: Metadata, table: TableDef, at: int) -> None:
     """Check that a new table can be created, and that its files are in the folder that it gets.
 
     Raises:
@@ -81,13 +81,15 @@ def judge_place(metadata: Metadata, table: TableDef, at: int) -> None:
     folder = schema[1] if schema else f"{metadata.data_path()}{folder_name(table.schema)}"
     if f"{folder}{folder_name(table.schema, table.name)}" != table.folder:
         raise StalePlanError(
-            f"The schema `{table.schema}` was made or dropped while `{table}` was being written.",
-            remedy="The same write, planned anew, can pass.",
+            f"The schema `{table.schema}` was created or dropped during the write of `{table}`.",
+            remedy="Retry the write: planned again, it can succeed.",
         )
 
 
-def _same_layout(one: TableDef, other: TableDef) -> bool:
-    return _shape(one.columns) == _shape(other.columns) and _keys(one) == _keys(other) and one.folder == other.folder
+def _same_layout(table: TableDef, other: TableDef) -> bool:
+    return (
+        _shape(table.columns) == _shape(other.columns) and _keys(table) == _keys(other) and table.folder == other.folder
+    )
 
 
 def _keys(table: TableDef) -> object:
@@ -133,10 +135,10 @@ def judge_files(change: TableChange, now: Mapping[int, FileState]) -> None:
     for file in planned_files(change):
         state = now.get(file.data_file_id)
         if state != (tuple(delete.delete_file_id for delete in file.deletes), file.inlined_deletes):
-            what = "is gone" if state is None else "has lost other rows"
+            event = "was retired" if state is None else "has other deletions"
             raise StalePlanError(
-                f"Somebody else changed `{change.table}` meanwhile: the file {file.path} {what}.",
-                remedy="The same work, planned anew, can pass.",
+                f"A concurrent write changed `{change.table}`: the file {file.path} {event}.",
+                remedy="Retry the change: planned again, it can succeed.",
             )
 
 

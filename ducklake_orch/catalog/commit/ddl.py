@@ -83,25 +83,25 @@ def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int)
     return tokens
 
 
-def alter_columns(transaction: MetadataTransaction, known: TableDef, target: TableDef, snapshot: int) -> Token:
+def alter_columns(transaction: MetadataTransaction, current: TableDef, target: TableDef, snapshot: int) -> Token:
     """Add and promote columns, at any nesting depth."""
-    before = {column.column_id: (column, parent, order) for column, parent, order in _flat(known.columns)}
+    before = {column.column_id: (column, parent, order) for column, parent, order in _flat(current.columns)}
     changed = [
         (column, parent, order)
         for column, parent, order in _flat(target.columns)
         if column.column_id not in before or before[column.column_id][0].type != column.type
     ]
     promoted = [column.column_id for column, _, _ in changed if column.column_id in before]
-    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {known.table_id} AND end_snapshot IS NULL AND"
+    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {current.table_id} AND end_snapshot IS NULL AND"
     transaction.change_each("ducklake_column", end, "column_id", promoted)
-    _add_columns(transaction, known.table_id, snapshot, changed)
+    _add_columns(transaction, current.table_id, snapshot, changed)
     _add_comments(
         transaction,
-        known.table_id,
+        current.table_id,
         snapshot,
-        [column_def for column_def in target.columns if column_def.column_id not in before],
+        [column for column in target.columns if column.column_id not in before],
     )
-    return Token("altered_table", known.table_id)
+    return Token("altered_table", current.table_id)
 
 
 def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | None:
@@ -110,16 +110,16 @@ def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | No
     Flushes drop the inlined-data tables of earlier versions.
     """
     metadata = transaction.metadata
-    places, versions = (
+    registry, versions = (
         metadata.table_sql(name) for name in ("ducklake_inlined_data_tables", "ducklake_schema_versions")
     )
-    mine = f"table_id = {table.table_id}"
-    newest = f"SELECT max(schema_version) FROM {versions} WHERE {mine}"
-    found = metadata.rows(
-        f"SELECT table_name FROM {places} WHERE {mine} AND schema_version >= ({newest})"
+    of_table = f"table_id = {table.table_id}"
+    newest = f"SELECT max(schema_version) FROM {versions} WHERE {of_table}"
+    rows = metadata.rows(
+        f"SELECT table_name FROM {registry} WHERE {of_table} AND schema_version >= ({newest})"
         " ORDER BY schema_version DESC LIMIT 1"
     )
-    return str(found[0][0]) if found and is_there(metadata, str(found[0][0])) else None
+    return str(rows[0][0]) if rows and is_there(metadata, str(rows[0][0])) else None
 
 
 def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> str | None:
@@ -196,7 +196,7 @@ def _add_partition(transaction: MetadataTransaction, table: TableDef, snapshot: 
     row = {"partition_id": spec.partition_id, "table_id": table.table_id, "begin_snapshot": snapshot}
     transaction.insert_row("ducklake_partition_info", row)
     columns = {"partition_key_index": "BIGINT", "column_id": "BIGINT", "transform": "VARCHAR"}
-    rows = [(index, one.column_id, one.transform) for index, one in enumerate(spec.fields)]
+    rows = [(index, field.column_id, field.transform) for index, field in enumerate(spec.fields)]
     constants = {"partition_id": spec.partition_id, "table_id": table.table_id}
     transaction.insert("ducklake_partition_column", Relation.of(columns, rows), constants=constants)
 

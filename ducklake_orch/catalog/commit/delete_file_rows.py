@@ -41,20 +41,20 @@ def delete_files_of_retired(
     Otherwise a later flush would write these deletions to a new delete file for the retired data file. Together with
     the delete file that the data file already had, two would then be valid at the snapshots in between.
     """
-    found = inlined_deletes(transaction.metadata, table, None if retired.all_files else retired.file_ids)
-    if not found or not retired.file_count:
+    deletions = inlined_deletes(transaction.metadata, table, None if retired.all_files else retired.file_ids)
+    if not deletions or not retired.file_count:
         return []
     history, at = TableHistory(transaction.metadata, table), transaction.latest.snapshot_id
     files = [file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch()]
     with closing(transaction.session.instance.root.cursor()) as con:
         return [
-            write_delete_file(con, table, write_id, file, found[file.data_file_id], end=snapshot)
+            write_delete_file(con, table, write_id, file, deletions[file.data_file_id], end=snapshot)
             for file in files
-            if file.data_file_id in found
+            if file.data_file_id in deletions
         ]
 
 
-def place_deletes(
+def insert_delete_files(
     transaction: MetadataTransaction, table: TableDef, deletes: Sequence[NewDeleteFile], first_id: int
 ) -> None:
     """Insert delete files; remove the deletions that they absorb, and schedule absorbed delete files for deletion.
@@ -67,30 +67,32 @@ def place_deletes(
     """
     if not deletes:
         return
-    old = [delete for new in deletes for delete in new.data_file.deletes]
-    mine = f"DELETE FROM {{}} WHERE table_id = {table.table_id} AND"
-    transaction.change_each("ducklake_delete_file", mine, "delete_file_id", [file.delete_file_id for file in old])
+    absorbed = [delete for new in deletes for delete in new.data_file.deletes]
+    statement = f"DELETE FROM {{}} WHERE table_id = {table.table_id} AND"
+    transaction.change_each(
+        "ducklake_delete_file", statement, "delete_file_id", [file.delete_file_id for file in absorbed]
+    )
     inlined = [delete.data_file.data_file_id for delete in deletes if delete.data_file.inlined_deletes]
     if inlined and (name := deletions_table(transaction.metadata, table)) is not None:
         transaction.change_each(name, "DELETE FROM {} WHERE", "file_id", inlined)
     transaction.insert(
         "ducklake_files_scheduled_for_deletion",
-        Relation.of(_SCHEDULED, [(file.delete_file_id, *stored_path(file.path, table.data_path)) for file in old]),
+        Relation.of(_SCHEDULED, [(file.delete_file_id, *stored_path(file.path, table.data_path)) for file in absorbed]),
         constants={"schedule_start": NOW},
     )
     rows = [
         (
             n,
-            one.data_file.data_file_id,
-            *stored_path(one.path, table.folder),
-            one.delete_count,
-            one.file_size,
-            one.footer_size,
-            one.begin_snapshot,
-            one.end_snapshot,
-            one.partial_max,
+            delete.data_file.data_file_id,
+            *stored_path(delete.path, table.folder),
+            delete.delete_count,
+            delete.file_size,
+            delete.footer_size,
+            delete.begin_snapshot,
+            delete.end_snapshot,
+            delete.partial_max,
         )
-        for n, one in enumerate(deletes)
+        for n, delete in enumerate(deletes)
     ]
     transaction.insert(
         "ducklake_delete_file",

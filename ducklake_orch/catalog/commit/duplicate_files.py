@@ -27,27 +27,27 @@ def refuse_known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, c
     Raises:
         DuplicateFileError: When the lake already has some of the files; names them and the tables that have them.
     """
-    known = _known(metadata, table, paths, copied=copied)
-    if not known:
+    reasons = _reasons(metadata, table, paths, copied=copied)
+    if not reasons:
         return
-    lines = [f"  {path}: {why}" for path, why in list(known.items())[:_FILES_NAMED]]
-    if len(known) > _FILES_NAMED:
-        lines.append(f"  and {len(known) - _FILES_NAMED} more")
-    count = "One file is" if len(known) == 1 else f"{len(known)} files are"
+    lines = [f"  {path}: {why}" for path, why in list(reasons.items())[:_FILES_NAMED]]
+    if len(reasons) > _FILES_NAMED:
+        lines.append(f"  and {len(reasons) - _FILES_NAMED} more")
+    count = "One file is" if len(reasons) == 1 else f"{len(reasons)} files are"
     raise DuplicateFileError(
-        f"{count} in the lake already:\n" + "\n".join(lines),
-        remedy="Nothing was added. Leave them out; `copy=True` brings in copies of what other tables have or had.",
+        f"{count} already in the lake:\n" + "\n".join(lines),
+        remedy="Nothing was added. Leave them out, or pass `copy=True` to add copies of files of other tables.",
     )
 
 
-def _known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool) -> dict[str, str]:
+def _reasons(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool) -> dict[str, str]:
     wanted, folders = set(paths), _table_folders(metadata)
     root = metadata.data_path()
     by_id = defaultdict(list)
     for folder, tables in folders.items():
         for table_id, name in tables:
             by_id[table_id].append((folder, name))
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     spellings = {spelling for path in paths for spelling in _spellings(path, {*folders, root})}
     columns = "table_id, path, path_is_relative, end_snapshot"
     for row in _look_up(metadata, "ducklake_data_file", columns, spellings):
@@ -56,15 +56,15 @@ def _known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied:
             whole = f"{folder}{path}" if truth(row[2]) else path
             if whole not in wanted or (copied and (table_id != table.table_id or end is not None)):
                 continue
-            found[whole] = f"table `{name}` has it" + (
-                f" up to snapshot {end}, and deletes it when that expires" if end is not None else ""
+            reasons[whole] = f"table `{name}` has it" + (
+                f" up to snapshot {end}, and deletes it when that snapshot expires" if end is not None else ""
             )
     if not copied:
         for row in _look_up(metadata, "ducklake_files_scheduled_for_deletion", "path, path_is_relative", spellings):
             whole = f"{root if truth(row[1]) else ''}{text(row[0])}"
             if whole in wanted:
-                found[whole] = "the lake is about to delete it"
-    return found
+                reasons[whole] = "it is scheduled for deletion"
+    return reasons
 
 
 def _table_folders(metadata: Metadata) -> Mapping[str, list[tuple[int, str]]]:
@@ -94,7 +94,7 @@ def _look_up(metadata: Metadata, name: str, columns: str, paths: Iterable[str]) 
     """Select rows by path, in the catalog server's own SQL, because DuckDB would fetch the whole table."""
     config, ordered = metadata.config, sorted(paths)
     for start in range(0, len(ordered), _PATHS_IN_ONE_QUERY):
-        some = ordered[start : start + _PATHS_IN_ONE_QUERY]
-        texts = ", ".join(dialect_of(config).text_literal(path) for path in some)
+        batch = ordered[start : start + _PATHS_IN_ONE_QUERY]
+        texts = ", ".join(dialect_of(config).text_literal(path) for path in batch)
         sql = f"SELECT {columns} FROM {dialect_of(config).table(name)} WHERE path IN ({texts})"
         yield from metadata.con.execute(dialect_of(config).query(sql)).fetchall()

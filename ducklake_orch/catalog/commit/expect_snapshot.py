@@ -44,8 +44,8 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
         if not files and not _inlined_rows_differ(transaction, table, where, expected):
             return
     raise SnapshotChangedError(
-        f"What is to be replaced in `{table}` has changed since snapshot {expected}, first by snapshot {changed[0]}.",
-        remedy="Read it again, and write what follows from that.",
+        f"The rows to replace in `{table}` have changed since snapshot {expected}, first in snapshot {changed[0]}.",
+        remedy="Read the rows again, and base the write on them.",
     )
 
 
@@ -59,14 +59,14 @@ def judge_rollback(transaction: MetadataTransaction, back: Rollback, table: Tabl
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {back.snapshot}")
     if len(rows) != transaction.latest.snapshot_id - back.snapshot:
         raise StalePlanError(
-            f"Snapshots that were made since the rollback of `{table}` was planned have expired.",
-            remedy="The same rollback, planned anew, can pass.",
+            f"Snapshots that were created since the rollback of `{table}` was planned have expired.",
+            remedy="Retry the rollback: planned again, it can succeed.",
         )
     for row in rows:
         if any(token.id == table.table_id for token in parse_tokens(text(row[1]))):
             raise StalePlanError(
-                f"Somebody else changed `{table}` meanwhile, with snapshot {row[0]}.",
-                remedy="The same rollback, planned anew, can pass.",
+                f"A concurrent write changed `{table}` in snapshot {row[0]}.",
+                remedy="Retry the rollback: planned again, it can succeed.",
             )
 
 
@@ -76,14 +76,14 @@ def _refuse_other_table(
     snapshots = transaction.dialect.table("ducklake_snapshot")
     if not transaction.ask(f"select 1 from {snapshots} where snapshot_id = {expected}"):
         raise SnapshotNotFoundError(
-            f"`expect_snapshot` = {expected}: there is no such snapshot (any more).",
-            remedy="`ducklake-orch snapshots` lists those that are left.",
+            f"`expect_snapshot` = {expected}: the snapshot does not exist or has expired.",
+            remedy="List the retained snapshots with `ducklake-orch snapshots`.",
         )
-    then = transaction.metadata.find_table(change.table, expected)
-    if then is not None and (table is None or table.table_id != then.table_id):
+    past_table = transaction.metadata.find_table(change.table, expected)
+    if past_table is not None and (table is None or table.table_id != past_table.table_id):
         raise SnapshotChangedError(
-            f"The table `{then}` was dropped since snapshot {expected}.",
-            remedy="Read again, and write what follows from that.",
+            f"The table `{past_table}` was dropped after snapshot {expected}.",
+            remedy="Read the table again, and base the write on it.",
         )
 
 
@@ -94,8 +94,8 @@ def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: 
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
     if len(rows) != latest - expected:
         raise SnapshotNotFoundError(
-            f"`expect_snapshot` = {expected}: snapshots since then have expired, and nobody can tell what they did.",
-            remedy="Read again, and expect the snapshot that you read then.",
+            f"`expect_snapshot` = {expected}: later snapshots have expired, so their changes are unknown.",
+            remedy="Read the table again, and pass the snapshot of that read.",
         )
     return sorted(conflicts.data_changes(((int(row[0]), text(row[1])) for row in rows), table.table_id))
 
@@ -123,10 +123,10 @@ def _touched_files(
     touched = f"begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected}"
     snapshots = metadata.table_sql("ducklake_snapshot")
     later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
-    mine = f"WHERE table_id = {table.table_id} AND"
+    of_table = f"WHERE table_id = {table.table_id} AND"
     parts = [
-        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} {mine} ({touched})",
-        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_delete_file')} {mine} ({touched} OR {later})",
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} {of_table} ({touched})",
+        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_delete_file')} {of_table} ({touched} OR {later})",
     ]
     if (deletions := deletions_table(metadata, table)) is not None:
         parts.append(f"SELECT file_id FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}")
@@ -136,16 +136,16 @@ def _touched_files(
 def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
     """Return the data files that hold rows to replace, now or at the expected snapshot."""
     metadata = transaction.metadata
-    found, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
+    file_ids, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
     if isinstance(change.remove, Partitions):
         # For files with partition keys the catalog tells exactly; only the other files need statistics.
         keyed, unclear = files_of_partitions(transaction, table, change.remove.keys, ended=True)
-        found.update(keyed)
+        file_ids.update(keyed)
     for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
         if unclear is None or unclear:
             files = {file.data_file_id for file, _ in classify(metadata, table, at, where)}
-            found |= files if unclear is None else files & unclear
-    return found
+            file_ids |= files if unclear is None else files & unclear
+    return file_ids
 
 
 def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, where: str, expected: int) -> bool:
@@ -155,9 +155,9 @@ def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, wher
     def rows(at: int) -> set[tuple[object, ...]]:
         return {
             row
-            for inlined_row in inlined_rows(TableHistory(metadata, table), at, table.columns)
+            for query in inlined_rows(TableHistory(metadata, table), at, table.columns)
             for row in metadata.rows(
-                f"SELECT {inlined_row.row_id}, {inlined_row.snapshot} FROM ({inlined_row.sql}) WHERE {predicate.sql}"
+                f"SELECT {query.row_id}, {query.snapshot} FROM ({query.sql}) WHERE {predicate.sql}"
             )
         }
 

@@ -55,8 +55,8 @@ def _columns(dialect: Dialect[Any]) -> str:
 def find(metadata: Metadata, table_id: int, key: str) -> int | None:
     """Return the snapshot that committed a key, or None; the table of keys must exist."""
     dialect = metadata.dialect
-    same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
-    rows = metadata.rows(dialect.query(f"select snapshot_id from {dialect.table(KEYS_TABLE)} where {same}"))
+    condition = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
+    rows = metadata.rows(dialect.query(f"select snapshot_id from {dialect.table(KEYS_TABLE)} where {condition}"))
     return int(rows[0][0]) if rows else None
 
 
@@ -69,7 +69,7 @@ def snapshot_of_key(opened: AbstractContextManager[Session], wanted: TableName, 
         key: The key.
     """
     try:
-        with opened as session, reading(session, f"Looking for what was done to `{wanted}`") as metadata:
+        with opened as session, reading(session, f"Looking for earlier commits to `{wanted}`") as metadata:
             if not has_keys(metadata):
                 return None
             table = metadata.find_table(wanted, metadata.latest().snapshot_id)
@@ -100,31 +100,31 @@ def last_commits(
         table_ids: The tables.
         begin: The prefix that a key must have.
     """
-    with opened as session, reading(session, "Looking for who wrote tables") as metadata:
+    with opened as session, reading(session, "Looking for the last commits to tables") as metadata:
         if not table_ids or not has_keys(metadata):
             return {}
         name = metadata.dialect.table(KEYS_TABLE)
-        some = ", ".join(map(str, table_ids))
-        sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({some})"
+        id_list = ", ".join(map(str, table_ids))
+        sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({id_list})"
         rows = metadata.rows(metadata.dialect.query(f"{sql} order by snapshot_id"))
-    found = ((int(row[0]), LastCommit(text(row[1]) or "", int(row[2]))) for row in rows)
-    return {table_id: one for table_id, one in found if one.key.startswith(begin)}
+    commits = ((int(row[0]), LastCommit(text(row[1]) or "", int(row[2]))) for row in rows)
+    return {table_id: commit for table_id, commit in commits if commit.key.startswith(begin)}
 
 
 def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[int, str] | None:
     """Return the snapshot that committed a key and the id of its write, as the transaction sees them."""
     dialect = transaction.dialect
-    same = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
-    rows = transaction.ask(f"select snapshot_id, write_id from {dialect.table(KEYS_TABLE)} where {same}")
+    condition = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
+    rows = transaction.ask(f"select snapshot_id, write_id from {dialect.table(KEYS_TABLE)} where {condition}")
     return (int(rows[0][0]), text(rows[0][1]) or "") if rows else None
 
 
 def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:
     """Insert a key with its snapshot, and delete the table's keys that are older than `keep_keys`."""
-    kept = int(transaction.config.keep_keys.total_seconds())
+    kept_s = int(transaction.config.keep_keys.total_seconds())
     now, stored_key = transaction.epoch(), transaction.dialect.text_literal(key)
-    same = f"idempotency_key = {stored_key} OR committed_at < {now - kept}"
-    transaction.change(KEYS_TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({same})")
+    condition = f"idempotency_key = {stored_key} OR committed_at < {now - kept_s}"
+    transaction.change(KEYS_TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({condition})")
     values = f"{table_id}, {stored_key}, {snapshot_id}, {literal(write_id)}, {now}"
     columns = "table_id, idempotency_key, snapshot_id, write_id, committed_at"
     transaction.change(KEYS_TABLE, f"INSERT INTO {{}} ({columns}) VALUES ({values})")
@@ -135,5 +135,5 @@ def undone_by(metadata: Metadata, table_id: int, snapshot: int) -> int | None:
     name = metadata.dialect.table("ducklake_snapshot_changes")
     sql = f"select snapshot_id, changes_made from {name} where snapshot_id > {snapshot} order by snapshot_id"
     rows = metadata.rows(metadata.dialect.query(sql))
-    found = conflicts.data_changes(((int(r[0]), text(r[1])) for r in rows), table_id, deleting=True)
-    return found[0] if found else None
+    snapshots = conflicts.data_changes(((int(r[0]), text(r[1])) for r in rows), table_id, deleting=True)
+    return snapshots[0] if snapshots else None

@@ -31,9 +31,9 @@ def judge_scope(transaction: MetadataTransaction, rows: ExactRows, table: TableD
     files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     new = next((file.path for file, _ in files.fetch() if file.data_file_id not in seen), None)
     if new is not None or rows.inlined_seen != inlined_versions(metadata, table, at, predicate):
-        what = f"the file {new} is new" if new is not None else "there are other rows in the catalog"
+        event = f"it added the file {new}" if new is not None else "it changed inlined rows"
         raise StalePlanError(
-            f"Somebody else changed `{table}` meanwhile: {what}.", remedy="The same work, planned anew, can pass."
+            f"A concurrent write changed `{table}`: {event}.", remedy="Retry the change: planned again, it can succeed."
         )
 
 
@@ -45,11 +45,11 @@ def inlined_versions(
     Each row is its row id and the snapshot that added it: the row id alone does not show an update, because a row that
     the engine updates in the catalog keeps its id.
     """
-    found = {}
+    versions = {}
     columns = predicate.columns if predicate else ()
     condition = f" WHERE {predicate.sql}" if predicate else ""
-    for inlined_row in inlined_rows(TableHistory(metadata, table), at, columns):
-        rows = metadata.rows(f"SELECT {inlined_row.row_id}, {inlined_row.snapshot} FROM ({inlined_row.sql}){condition}")
+    for query in inlined_rows(TableHistory(metadata, table), at, columns):
+        rows = metadata.rows(f"SELECT {query.row_id}, {query.snapshot} FROM ({query.sql}){condition}")
         if rows:
-            found[inlined_row.table] = frozenset((int(row[0]), int(row[1])) for row in rows)
-    return found
+            versions[query.table] = frozenset((int(row[0]), int(row[1])) for row in rows)
+    return versions

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog.commit import conflicts, ddl, idempotency
-from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, place_deletes
+from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
 from ducklake_orch.catalog.commit.duplicate_files import refuse_known
 from ducklake_orch.catalog.commit.expect_snapshot import check_expected, judge_rollback
 from ducklake_orch.catalog.commit.late_rows import judge_scope
@@ -97,16 +97,16 @@ class _Commit:
         retired = Retired() if current is None else self._retired(current)
         if not (self.ready.rows or change.deletes or retired or defines):
             return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
-        place = None
+        inlined_table = None
         if change.few and self.ready.rows and current is not None and not defines:
-            place = ddl.inlined_table(transaction, current)
+            inlined_table = ddl.inlined_table(transaction, current)
         # The table that holds inlined rows is part of the schema. An engine that has cached this schema version does
         # not search for a new one, so creating one takes a new version.
-        new_version = defines or (change.few is not None and self.ready.rows > 0 and place is None)
+        new_version = defines or (change.few is not None and self.ready.rows > 0 and inlined_table is None)
         snapshot = latest.snapshot_id + 1
         new = ddl.number_table(transaction, change.target) if current is None else None
         if new is not None:
-            conflicts.judge_place(transaction.metadata, new.table, latest.snapshot_id)
+            conflicts.judge_new_table(transaction.metadata, new.table, latest.snapshot_id)
         # Retire inlined rows before inserting the snapshot. A writer that does not take the lake's lock first locks
         # such rows and then inserts its snapshot; the opposite order here would end in a deadlock.
         self._retire_inlined(retired, snapshot)
@@ -126,12 +126,12 @@ class _Commit:
         if new_version:
             version = {"begin_snapshot": snapshot, "schema_version": latest.schema_version + 1}
             transaction.insert_row("ducklake_schema_versions", version | {"table_id": table.table_id})
-            place = ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
+            inlined_table = ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
         self._retire_files(table, retired, snapshot)
         self._add_files(table, snapshot)
-        self._add_few(table, place, snapshot)
+        self._add_few(table, inlined_table, snapshot)
         first_delete = latest.next_file_id + self.ready.mappings + self.ready.count
-        place_deletes(transaction, table, deletes, first_delete)
+        insert_delete_files(transaction, table, deletes, first_delete)
         self._finish(table, snapshot)
         return Committed(
             snapshot,
@@ -160,11 +160,13 @@ class _Commit:
             return None
         if (committed := idempotency.find_in(self.transaction, current.table_id, change.key)) is None:
             return None
-        found, write_id = committed
+        snapshot, write_id = committed
         if write_id == self.write.write_id:  # this write committed in an earlier attempt, whose answer was lost
-            return Committed(found, latest, current.table_id, rows_added=self.ready.rows, files_added=self.ready.count)
-        undone = idempotency.undone_by(self.transaction.metadata, current.table_id, found)
-        return Committed(found, latest, current.table_id, replayed=True, undone_by=undone)
+            return Committed(
+                snapshot, latest, current.table_id, rows_added=self.ready.rows, files_added=self.ready.count
+            )
+        undone = idempotency.undone_by(self.transaction.metadata, current.table_id, snapshot)
+        return Committed(snapshot, latest, current.table_id, replayed=True, undone_by=undone)
 
     def _retired(self, table: TableDef) -> Retired:
         """Check for conflicts with the rows that the change retires, and return those rows."""
@@ -184,9 +186,9 @@ class _Commit:
         """
         if table is None:
             return []
-        found = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
-        self.written += [file.path for file in found]
-        return [*found, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
+        deletes = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
+        self.written += [file.path for file in deletes]
+        return [*deletes, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
 
     def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool, deletes: int) -> None:
         latest = self.transaction.latest
@@ -211,12 +213,14 @@ class _Commit:
 
     def _retire_files(self, table: TableDef, retired: Retired, snapshot: int) -> None:
         transaction = self.transaction
-        mine = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL"
+        statement = (
+            f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL"
+        )
         for name in ("ducklake_data_file", "ducklake_delete_file"):
             if retired.all_files:
-                transaction.change(name, mine)
+                transaction.change(name, statement)
             else:
-                transaction.change_each(name, f"{mine} AND", "data_file_id", retired.file_ids)
+                transaction.change_each(name, f"{statement} AND", "data_file_id", retired.file_ids)
         if self.change.remove is not None:
             # Record both tokens even if nothing was retired or added, so that concurrent writers re-check. With
             # `deleted_from_table` alone, a concurrent DELETE by the engine would overlook that a delete file was
@@ -234,13 +238,13 @@ class _Commit:
         first_mapping = transaction.latest.next_file_id
         first_file = first_mapping + ready.mappings
         first_row = self._count_rows(table)
-        mine = {"table_id": table.table_id}
+        of_table = {"table_id": table.table_id}
         if ready.mappings:
             columns, rows = {"mapping": "BIGINT"}, [(n,) for n in range(ready.mappings)]
             transaction.insert(
                 "ducklake_column_mapping",
                 Relation.of(columns, rows),
-                constants=mine | {"type": "map_by_name"},
+                constants=of_table | {"type": "map_by_name"},
                 shifts={"mapping_id": ("mapping", first_mapping)},
             )
             transaction.insert("ducklake_name_mapping", ready.names, shifts={"mapping_id": ("mapping", first_mapping)})
@@ -248,31 +252,32 @@ class _Commit:
         transaction.insert(
             "ducklake_data_file",
             ready.files,
-            constants=mine
+            constants=of_table
             | {"begin_snapshot": snapshot, "file_format": "parquet"}
             | {"partition_id": table.partition.partition_id if table.partition and table.partition.fields else None},
             shifts=number | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},
         )
-        transaction.insert("ducklake_file_partition_value", ready.values, constants=mine, shifts=number)
-        transaction.insert("ducklake_file_column_stats", ready.stats, constants=mine, shifts=number)
-        transaction.insert("ducklake_file_variant_stats", ready.variants, constants=mine, shifts=number)
+        transaction.insert("ducklake_file_partition_value", ready.values, constants=of_table, shifts=number)
+        transaction.insert("ducklake_file_column_stats", ready.stats, constants=of_table, shifts=number)
+        transaction.insert("ducklake_file_variant_stats", ready.variants, constants=of_table, shifts=number)
         self.tokens.append(Token("inserted_into_table", table.table_id))
 
-    def _add_few(self, table: TableDef, place: str | None, snapshot: int) -> None:
+    def _add_few(self, table: TableDef, inlined_table: str | None, snapshot: int) -> None:
         """Insert inlined rows, which the catalog itself stores."""
-        few = self.change.few
-        if few is None or not self.ready.rows:
+        few_rows = self.change.few
+        if few_rows is None or not self.ready.rows:
             return
-        if place is None:
+        if inlined_table is None:
             raise StalePlanError(
-                f"The catalog keeps no rows of `{table}` any more.", remedy="The same write, planned anew, can pass."
+                f"The catalog can no longer inline rows of `{table}`.",
+                remedy="Retry the write: planned again, it can succeed.",
             )
         first_row = self._count_rows(table)
         self.transaction.insert(
-            place,
-            few.stored,
+            inlined_table,
+            few_rows.stored,
             constants={"begin_snapshot": snapshot},
-            shifts={"row_id": (few.ordinal, first_row)},
+            shifts={"row_id": (few_rows.ordinal, first_row)},
         )
         self.tokens.append(Token("inlined_insert", table.table_id))
 
@@ -280,8 +285,8 @@ class _Commit:
         """Add the new rows to the table's statistics, and return the row id of the first new row."""
         transaction, ready, table_id = self.transaction, self.ready, table.table_id
         counts = transaction.metadata.table_sql("ducklake_table_stats")
-        found = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")
-        if not found:
+        rows = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")
+        if not rows:
             row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.new_rows}
             transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})
             write_table_statistics(transaction, table_id, ready.summary)
@@ -292,7 +297,7 @@ class _Commit:
             f" file_size_bytes = file_size_bytes + {ready.size} WHERE table_id = {table_id}",
         )
         widen_table_statistics(transaction, table, ready.summary)
-        return int(found[0][0])
+        return int(rows[0][0])
 
     def _finish(self, table: TableDef, snapshot: int) -> None:
         write, info = self.write, self.write.info

@@ -77,10 +77,12 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
         case Matching(where):
             return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
         case ExactFiles(files):
-            return _these(transaction, table, [file.data_file_id for file in files])
+            return _files_with_ids(transaction, table, [file.data_file_id for file in files])
         case ExactRows() as exact:
             ids = [file.data_file_id for file in exact.whole]
-            inlined: dict[str, Sequence[int] | None] = {name: some for name, some in exact.inlined.items() if some}
+            inlined: dict[str, Sequence[int] | None] = {
+                name: row_ids for name, row_ids in exact.inlined.items() if row_ids
+            }
             return Retired(False, ids, len(ids), exact.rows, inlined)
         case Rollback() as back:
             ids = [file.data_file_id for file in back.files]
@@ -94,14 +96,14 @@ def _everything(transaction: MetadataTransaction, table: TableDef) -> Retired:
     inlined: dict[str, Sequence[int] | None] = {}
     for inlined_table in table.inlined:
         if is_there(metadata, inlined_table.name):
-            found = metadata.rows(count_sql(metadata, inlined_table, transaction.latest.snapshot_id))[0][0]
-            if found:
+            count = metadata.rows(count_sql(metadata, inlined_table, transaction.latest.snapshot_id))[0][0]
+            if count:
                 inlined[inlined_table.name] = None
-                rows += int(found)
+                rows += int(count)
     return Retired(True, (), files, rows, inlined)
 
 
-def _these(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]) -> Retired:
+def _files_with_ids(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]) -> Retired:
     if not ids:
         return Retired()
     files, rows = _count(transaction, table, ids)
@@ -111,8 +113,8 @@ def _these(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int]
 def _count(transaction: MetadataTransaction, table: TableDef, ids: Sequence[int] | None) -> tuple[int, int]:
     """Return the number of live data files and of their live rows; None for `ids` stands for all files."""
     metadata = transaction.metadata
-    some = "" if ids is None else f" AND data_file_id IN ({', '.join(map(str, ids))})"
-    live = f"table_id = {table.table_id} AND end_snapshot IS NULL{some}"
+    chosen = "" if ids is None else f" AND data_file_id IN ({', '.join(map(str, ids))})"
+    live = f"table_id = {table.table_id} AND end_snapshot IS NULL{chosen}"
     deletes = f"SELECT data_file_id, delete_count FROM {metadata.table_sql('ducklake_delete_file')} WHERE {live}"
     files, rows = metadata.rows(f"""
         SELECT count(*), coalesce(sum(f.record_count - coalesce(d.delete_count, 0)), 0)
@@ -155,11 +157,11 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
     types = [
-        set(TableHistory(metadata, table).types[partition_field.column_id])
-        for partition_field in spec.fields
-        if partition_field.transform == "identity"
+        set(TableHistory(metadata, table).types[key_field.column_id])
+        for key_field in spec.fields
+        if key_field.transform == "identity"
     ]
-    if any(len(some) > 1 and not some <= _INTEGERS for some in types):
+    if any(len(past_types) > 1 and not past_types <= _INTEGERS for past_types in types):
         # The catalog stores a key as text of the type that the column had when the file was written. Of all types that
         # can be promoted, only integers keep the same text.
         return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
@@ -186,11 +188,13 @@ def files_of_partitions(
     """
     metadata, fields = transaction.metadata, table.partition.fields if table.partition else ()
     kinds = [
-        duckdb_type(table.column(partition_field.column_id)) if partition_field.transform == "identity" else "BIGINT"
-        for partition_field in fields
+        duckdb_type(table.column(key_field.column_id)) if key_field.transform == "identity" else "BIGINT"
+        for key_field in fields
     ]
-    mine = f"WHERE table_id = {table.table_id} AND"
-    values = f"SELECT data_file_id, partition_value FROM {metadata.table_sql('ducklake_file_partition_value')} {mine}"
+    of_table = f"WHERE table_id = {table.table_id} AND"
+    values = (
+        f"SELECT data_file_id, partition_value FROM {metadata.table_sql('ducklake_file_partition_value')} {of_table}"
+    )
     joins = " ".join(
         f"LEFT JOIN ({values} partition_key_index = {n}) k{n} USING (data_file_id)" for n in range(len(kinds))
     )
@@ -200,13 +204,14 @@ def files_of_partitions(
         f"[{', '.join(_same_text(f'{literal(value)}::VARCHAR', kind) for value, kind in zip(key, kinds, strict=True))}]"
         for key in keys
     )
-    zoned = [(n, one) for n, one in enumerate(fields) if depends_on_zone(table, one)]
+    zoned = [(n, key_field) for n, key_field in enumerate(fields) if depends_on_zone(table, key_field)]
     statistics = metadata.table_sql("ducklake_file_column_stats")
-    for n, one in zoned:
-        joins += f" LEFT JOIN (SELECT * FROM {statistics} {mine} column_id = {one.column_id}) s{n} USING (data_file_id)"
+    for n, key_field in zoned:
+        of_column = f"SELECT * FROM {statistics} {of_table} column_id = {key_field.column_id}"
+        joins += f" LEFT JOIN ({of_column}) s{n} USING (data_file_id)"
     clear = [f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"]
     if zoned:
-        proofs = " AND ".join(_proof(n, one.transform) for n, one in zoned)
+        proofs = " AND ".join(_proof(n, key_field.transform) for n, key_field in zoned)
         clear.append(f"(f.path LIKE {literal(OWN_FILES)} OR coalesce({proofs}, false))")
     clear += [
         f"k{n}.data_file_id IS NOT NULL AND (k{n}.partition_value IS NULL OR {text} IS NOT NULL)"
@@ -215,7 +220,7 @@ def files_of_partitions(
     rows = metadata.rows(f"""
         SELECT data_file_id, {" AND ".join(clear)} AS clear
         FROM (SELECT * FROM {metadata.table_sql("ducklake_data_file")}
-              {mine} {"true" if ended else "end_snapshot IS NULL"}) f {joins}
+              {of_table} {"true" if ended else "end_snapshot IS NULL"}) f {joins}
         WHERE NOT clear OR [{", ".join(texts)}] IN ({wanted})""")
     return [int(row[0]) for row in rows if row[1]], {int(row[0]) for row in rows if not row[1]}
 
@@ -224,8 +229,10 @@ def _same_text(value: str, kind: str) -> str:
     """Return the SQL for the canonical text of a partition value, which is the same for every writer."""
     typed = f"TRY_CAST({value} AS {kind})"
     if kind in ("FLOAT", "DOUBLE"):  # -0.0 and 0.0 are one partition, and so are NaNs of either sign
-        same = " ".join(f"WHEN CAST('{one}' AS {kind}) THEN CAST('{one}' AS {kind})" for one in ("0", "nan"))
-        typed = f"CASE {typed} {same} ELSE {typed} END"
+        cases = " ".join(
+            f"WHEN CAST('{special}' AS {kind}) THEN CAST('{special}' AS {kind})" for special in ("0", "nan")
+        )
+        typed = f"CASE {typed} {cases} ELSE {typed} END"
     return value if kind == "VARCHAR" else f"CAST({typed} AS VARCHAR)"
 
 
@@ -233,9 +240,9 @@ def _proof(n: int, unit: str) -> str:
     """Return the condition under which all values of a file have, in UTC, the date part that the file's key says."""
     low, high = (f"TRY_CAST(s{n}.{end}_value AS TIMESTAMPTZ)" for end in ("min", "max"))
     same = f"TRY(date_trunc('{unit}', {low})) = TRY(date_trunc('{unit}', {high}))"
-    told = f"{same} AND TRY({unit}({low})) = TRY_CAST(k{n}.partition_value AS BIGINT) AND s{n}.null_count = 0"
+    matches = f"{same} AND TRY({unit}({low})) = TRY_CAST(k{n}.partition_value AS BIGINT) AND s{n}.null_count = 0"
     # A NULL key needs no proof: NULL and infinity have no date parts in any time zone.
-    return f"(k{n}.partition_value IS NULL OR {told})"
+    return f"(k{n}.partition_value IS NULL OR {matches})"
 
 
 def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
@@ -246,11 +253,11 @@ def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
 def _key_condition(table: TableDef, key: Key) -> str:
     """Return the SQL condition for the rows of one partition."""
     parts = []
-    for one, value in zip(table.partition.fields if table.partition else (), key, strict=True):
-        column = table.column(one.column_id)
+    for key_field, value in zip(table.partition.fields if table.partition else (), key, strict=True):
+        column = table.column(key_field.column_id)
         kind = duckdb_type(column)
-        wanted = f"CAST({literal(value)} AS {kind if one.transform == 'identity' else 'BIGINT'})"
-        parts.append(f"{key_sql(one.transform, identifier(column.name), kind)} IS NOT DISTINCT FROM {wanted}")
+        wanted = f"CAST({literal(value)} AS {kind if key_field.transform == 'identity' else 'BIGINT'})"
+        parts.append(f"{key_sql(key_field.transform, identifier(column.name), kind)} IS NOT DISTINCT FROM {wanted}")
     return " AND ".join(parts)
 
 
@@ -267,7 +274,7 @@ def _whole_files(
         if among is not None and file.data_file_id not in among:
             continue
         if not all_match:
-            raise NotAlignedError(f"Of the rows in {file.path} some may match `{where}` and others not.")
+            raise NotAlignedError(f"{file.path} may hold both rows that match `{where}` and rows that do not.")
         whole.append(file.data_file_id)
     return whole
 
@@ -275,14 +282,14 @@ def _whole_files(
 def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str, ids: Sequence[int]) -> Retired:
     """Return the given files and the inlined rows that match the condition."""
     metadata, at = transaction.metadata, transaction.latest.snapshot_id
-    retired = _these(transaction, table, ids)
+    retired = _files_with_ids(transaction, table, ids)
     if not table.inlined:
         return retired
     predicate = parse_predicate(metadata.con, where, table.columns)
     matching: dict[str, Sequence[int] | None] = {}
-    for inlined_row in inlined_rows(TableHistory(metadata, table), at, table.columns):
-        rows = metadata.rows(f"SELECT {inlined_row.row_id} FROM ({inlined_row.sql}) WHERE {predicate.sql}")
+    for query in inlined_rows(TableHistory(metadata, table), at, table.columns):
+        rows = metadata.rows(f"SELECT {query.row_id} FROM ({query.sql}) WHERE {predicate.sql}")
         if rows:
-            matching[inlined_row.table] = [int(row[0]) for row in rows]
-    count = sum(len(some) for some in matching.values() if some is not None)
+            matching[query.table] = [int(row[0]) for row in rows]
+    count = sum(len(row_ids) for row_ids in matching.values() if row_ids is not None)
     return replace(retired, rows=retired.rows + count, inlined=matching)

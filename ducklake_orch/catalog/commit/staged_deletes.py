@@ -74,12 +74,12 @@ def inlined_deletes(metadata: Metadata, table: TableDef, ids: Sequence[int] | No
     if (name := deletions_table(metadata, table)) is None:
         return {}
     live = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE end_snapshot IS NULL"
-    some = live if ids is None else ", ".join(map(str, ids)) or "NULL"
+    id_list = live if ids is None else ", ".join(map(str, ids)) or "NULL"
     rows = metadata.rows(
         f"SELECT file_id, row_id, min(begin_snapshot) FROM {metadata.table_sql(name)}"
-        f" WHERE file_id IN ({some}) GROUP BY file_id, row_id"
+        f" WHERE file_id IN ({id_list}) GROUP BY file_id, row_id"
     )
-    found: dict[int, list[tuple[int, int]]] = {}
+    deletions: dict[int, list[tuple[int, int]]] = {}
     for file_id, position, snapshot in rows:
-        found.setdefault(int(file_id), []).append((int(position), int(snapshot)))
-    return found
+        deletions.setdefault(int(file_id), []).append((int(position), int(snapshot)))
+    return deletions

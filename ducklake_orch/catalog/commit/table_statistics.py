@@ -30,10 +30,12 @@ def widen_table_statistics(
     rows = metadata.rows(
         f"SELECT {columns} FROM {metadata.table_sql('ducklake_table_column_stats')} WHERE table_id = {table_id}"
     )
-    known = {int(r[0]): TableColumnStats(truth(r[1]), truth(r[2]), text(r[3]), text(r[4]), text(r[5])) for r in rows}
-    wider = widen(transaction.con, leaves, known, {key: one for key, one in added.items() if key in leaves})
-    mine = f"DELETE FROM {{}} WHERE table_id = {table_id} AND"
-    transaction.change_each("ducklake_table_column_stats", mine, "column_id", list(wider))
+    current = {int(r[0]): TableColumnStats(truth(r[1]), truth(r[2]), text(r[3]), text(r[4]), text(r[5])) for r in rows}
+    wider = widen(
+        transaction.con, leaves, current, {key: column_stats for key, column_stats in added.items() if key in leaves}
+    )
+    statement = f"DELETE FROM {{}} WHERE table_id = {table_id} AND"
+    transaction.change_each("ducklake_table_column_stats", statement, "column_id", list(wider))
     write_table_statistics(transaction, table_id, wider)
 
 
@@ -42,8 +44,15 @@ def write_table_statistics(
 ) -> None:
     """Insert the known statistics of a table's columns."""
     rows = [
-        (column_id, one.contains_null, one.contains_nan, one.min_value, one.max_value, one.extra)
-        for column_id, one in stats.items()
-        if one.known
+        (
+            column_id,
+            column_stats.contains_null,
+            column_stats.contains_nan,
+            column_stats.min_value,
+            column_stats.max_value,
+            column_stats.extra,
+        )
+        for column_id, column_stats in stats.items()
+        if column_stats.known
     ]
     transaction.insert("ducklake_table_column_stats", Relation.of(_STATS, rows), constants={"table_id": table_id})

@@ -21,17 +21,17 @@ def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: in
     """
     if key is None or not idempotency.has_keys(metadata):
         return None
-    if (found := idempotency.find(metadata, table.table_id, key)) is None:
+    if (snapshot := idempotency.find(metadata, table.table_id, key)) is None:
         return None
-    undone = idempotency.undone_by(metadata, table.table_id, found)
-    return Committed(found, latest, table.table_id, replayed=True, undone_by=undone)
+    undone = idempotency.undone_by(metadata, table.table_id, snapshot)
+    return Committed(snapshot, latest, table.table_id, replayed=True, undone_by=undone)
 
 
 def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFile], done: Committed) -> WriteResult:
     """Return the result for the caller of a write, without the duration, which the caller of this function adds."""
     if done.replayed:
         later = f"; snapshot {done.undone_by} has removed rows since" if done.undone_by else ""
-        log.warning("%s was done before, as snapshot %d%s", write.purpose, done.snapshot_id, later)
+        log.warning("%s was already committed as snapshot %d%s", write.purpose, done.snapshot_id, later)
     written = files if done.files_added else []
     return WriteResult(
         table=str(table),
@@ -57,10 +57,10 @@ def partitions_written(table: TableDef, files: Sequence[NewFile]) -> list[Partit
     return [
         PartitionWritten(
             dict(zip(names, values, strict=True)),
-            sum(file.record_count for file in some),
-            len(some),
-            sum(file.file_size for file in some),
+            sum(file.record_count for file in group),
+            len(group),
+            sum(file.file_size for file in group),
         )
-        for values, some in by_values.items()
+        for values, group in by_values.items()
         if names
     ]

@@ -133,12 +133,12 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
     retained = f"ended > {job.oldest} AND ended > began" if merge else "false"
     seen = f"SELECT * FROM ({versions.sql}) WHERE ended IS NULL OR ({retained})"
     result = (
-        _merge(con, job, seen, write_id, any_gone=versions.any_gone) if merge else _rewrite(con, job, seen, write_id)
+        _merge(con, job, seen, write_id, any_ended=versions.any_ended) if merge else _rewrite(con, job, seen, write_id)
     )
     if result is None:
         return "their row ids are not unique"
     left_out = 0
-    if versions.any_gone:
+    if versions.any_ended:
         dropped = f"SELECT count(*) FROM ({versions.sql}) WHERE NOT (ended IS NULL OR ({retained}))"
         left_out = con.execute(dropped).fetchall()[0][0]
     if sum(file.record_count for file in result.files) + left_out != sum(file.file.record_count for file in job.files):
@@ -147,12 +147,12 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
 
 
 def _merge(
-    con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_gone: bool
+    con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_ended: bool
 ) -> Compacted | None:
     """Write row versions into one file; return None if they cannot be told apart."""
     table, columns = job.table, job.columns
     spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
-    if any_gone:
+    if any_ended:
         ended = f"SELECT row_id, began, ended FROM ({seen}) WHERE ended IS NOT NULL"
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_DEAD} AS {ended}")
     row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
@@ -166,7 +166,7 @@ def _merge(
     if written is None:
         return Compacted(job.files, ())
     deletes = None
-    if any_gone:
+    if any_ended:
         positions = _ended_positions(con, written.file)
         if positions is None:
             return None

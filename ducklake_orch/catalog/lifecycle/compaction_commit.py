@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ducklake_orch.catalog.commit import FileState, Retired, delete_files_of_retired, file_states, place_deletes
+from ducklake_orch.catalog.commit import FileState, Retired, delete_files_of_retired, file_states, insert_delete_files
 from ducklake_orch.catalog.lifecycle.expiry import schedule
 from ducklake_orch.catalog.lifecycle.partial_files import PlacedFile, add_placed_files, recount
 from ducklake_orch.catalog.metadata import (
@@ -140,7 +140,7 @@ class _Commit:
         else:
             self._end_inputs(snapshot)
         add_placed_files(transaction, table, self._placed(snapshot), first)
-        place_deletes(transaction, table, deletes, first + len(files))
+        insert_delete_files(transaction, table, deletes, first + len(files))
         return Placed(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
 
     @property

@@ -17,8 +17,8 @@ from ducklake_orch.catalog.metadata import (
     MetadataTransaction,
     Relation,
     absolute_paths,
-    places_with_dead_rows,
     table_folders,
+    tables_with_ended_rows,
     text,
 )
 from ducklake_orch.config.lake import LakeConfig
@@ -239,7 +239,7 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
     for name in ("ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_macro"):
         for condition in found.unseen:
             transaction.change(name, f"DELETE FROM {{}} WHERE {condition}")
-    for table in places_with_dead_rows(metadata):
+    for table in tables_with_ended_rows(metadata):
         for condition in found.unseen:
             transaction.change(table, f"DELETE FROM {{}} WHERE {condition}")
     for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):

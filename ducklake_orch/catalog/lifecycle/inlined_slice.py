@@ -23,7 +23,7 @@ from ducklake_orch.catalog.metadata import (
     versions_of,
 )
 from ducklake_orch.catalog.parquet import key_sql, parquet_sql, partition_keys, read_columns, renamed, short
-from ducklake_orch.catalog.search import travelled
+from ducklake_orch.catalog.search import arrow_copy
 from ducklake_orch.catalog.writing import WrittenVersions, write_delete_file, write_row_versions, write_versions
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DataError
@@ -122,7 +122,7 @@ def read_slice(
     select = ", ".join(map(_as_it_travels, columns))
     versions = versions_of(history, inlined_table, columns, row_range.condition)
     identity = f"{versions.row_id} AS row_id, {versions.snapshot} AS began, {versions.end} AS ended"
-    rows = travelled(metadata.con, f"SELECT {select}, {identity} FROM ({versions.sql})")
+    rows = arrow_copy(metadata.con, f"SELECT {select}, {identity} FROM ({versions.sql})")
     return InlinedSlice(row_range, columns, int(oldest), rows)
 
 

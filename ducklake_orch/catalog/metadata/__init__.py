@@ -43,8 +43,8 @@ if TYPE_CHECKING:
         inlined_versions,
         inlines,
         is_there,
-        places_with_dead_rows,
         stored_types,
+        tables_with_ended_rows,
         versions_of,
     )
     from ducklake_orch.catalog.metadata.known_paths import (
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.lake_mark import FILE_NAME, file_prefix, origin
     from ducklake_orch.catalog.metadata.own_table import OwnTable, create_before, create_within
     from ducklake_orch.catalog.metadata.reserved_names import (
-        beside,
+        free_column_name,
         free_name,
         position_name,
         refuse_reserved,

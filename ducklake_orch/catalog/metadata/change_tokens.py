@@ -27,8 +27,8 @@ class Token:
 
 def parse_tokens(changes: str | None) -> list[Token]:
     """Parse the tokens of a snapshot."""
-    found = _CHANGE.findall(changes or "")
-    return [Token(kind, int(number) if number else None, name or None) for kind, name, number in found]
+    matches = _CHANGE.findall(changes or "")
+    return [Token(kind, int(number) if number else None, name or None) for kind, name, number in matches]
 
 
 def changes_rows(changes: Iterable[str], table_id: int) -> bool:

@@ -56,7 +56,9 @@ def _same(old: ColumnDef, new: ColumnDef) -> bool:
         old.type == new.type
         and len(old.children) == len(new.children)
         and all(
-            one.column_id == other.column_id and (one.name == other.name or new.type != "struct") and _same(one, other)
-            for one, other in zip(old.children, new.children, strict=True)
+            old_child.column_id == new_child.column_id
+            and (old_child.name == new_child.name or new.type != "struct")
+            and _same(old_child, new_child)
+            for old_child, new_child in zip(old.children, new.children, strict=True)
         )
     )

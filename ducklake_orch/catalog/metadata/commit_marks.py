@@ -14,8 +14,8 @@ def marked_snapshot(opened: AbstractContextManager[Session], mark: str) -> int |
         opened: A session to read the lake with; it need not be entered.
         mark: The mark, of letters and digits.
     """
-    with opened as session, reading(session, "Looking for what was done before") as metadata:
+    with opened as session, reading(session, "Looking for an earlier commit") as metadata:
         name = metadata.dialect.table("ducklake_snapshot_changes")
-        found = f"select max(snapshot_id) from {name} where commit_extra_info like {literal(f'%{mark}%')}"
-        rows = metadata.rows(metadata.dialect.query(found))
+        sql = f"select max(snapshot_id) from {name} where commit_extra_info like {literal(f'%{mark}%')}"
+        rows = metadata.rows(metadata.dialect.query(sql))
         return None if rows[0][0] is None else int(rows[0][0])

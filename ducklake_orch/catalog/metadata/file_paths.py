@@ -17,7 +17,7 @@ from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import ConfigError, DuplicateFileError, FileNotUsableError
 
 Paths = str | Path | Sequence[str | Path]
-_NAMED = 20
+_FILES_NAMED = 20
 # Schemes that mean the same storage.
 _FAMILIES = [("s3", "s3a", "s3n"), ("gs", "gcs"), ("r2",), ("az", "azure")]
 _READ_ONLY = ("http", "https", "hf")
@@ -40,13 +40,13 @@ def canonical(path: str, data_path: str) -> str:
     scheme = scheme_of(path)
     if scheme in (None, "file"):
         return _local(as_listed(path).removeprefix("file://"), as_listed(data_path))
-    rest = path.partition("://")[2]
-    family = next((one for one in _FAMILIES if scheme in one), (scheme,))
-    parts = [part for part in rest.split("/") if part not in ("", ".")]
+    location = path.partition("://")[2]
+    family = next((schemes for schemes in _FAMILIES if scheme in schemes), (scheme,))
+    parts = [part for part in location.split("/") if part not in ("", ".")]
     own = scheme_of(data_path)
     if own == "az" and (scheme in ("abfs", "abfss") or "." in parts[0]):
         raise ConfigError(
-            f"`{shown(path)}` names its account; as a file of this lake it would not be recognised.",
+            f"`{shown(path)}` contains its storage account, so the lake would not recognise the file.",
             remedy="Write `az://container/path`.",
         )
     # Use the scheme of the lake's own data path if it means the same storage.
@@ -82,20 +82,20 @@ def canonical_paths(
     """
     if isinstance(paths, str | Path):
         paths = [paths]
-    found: dict[str, list[str]] = {}
+    matched: dict[str, list[str]] = {}
     for path in (str(path) for path in paths):
         for file in _files(con, config, path):
             if owned:
                 _refuse_link(file)
-            found.setdefault(canonical(file, data_path), []).append(path)
-    twice = {path: given for path, given in found.items() if len(given) > 1}
+            matched.setdefault(canonical(file, data_path), []).append(path)
+    twice = {path: given for path, given in matched.items() if len(given) > 1}
     if twice:
-        lines = [f"  {path}: as {', '.join(map(repr, given))}" for path, given in list(twice.items())[:_NAMED]]
+        lines = [f"  {path}: as {', '.join(map(repr, given))}" for path, given in list(twice.items())[:_FILES_NAMED]]
         raise DuplicateFileError(
-            f"{len(twice)} of the files are given twice:\n" + "\n".join(lines),
-            remedy="Every row would be there twice. Give each file once.",
+            f"{len(twice)} files are given more than once:\n" + "\n".join(lines),
+            remedy="Give each file once: otherwise, the lake would contain its rows twice.",
         )
-    return list(found)
+    return list(matched)
 
 
 def _refuse_link(path: str) -> None:
@@ -105,21 +105,21 @@ def _refuse_link(path: str) -> None:
     local = os.path.expanduser(path.removeprefix("file://"))
     if os.path.islink(local):
         raise ConfigError(
-            f"`{path}` is a link to `{os.path.realpath(local)}`, which the lake would own and one day delete.",
-            remedy="Give the path of the file itself if it may; `copy=True` brings a copy in.",
+            f"`{path}` is a link to `{os.path.realpath(local)}`, which the lake would own and later delete.",
+            remedy="Give the path of the file itself if the lake may delete it, or pass `copy=True` to add a copy.",
         )
 
 
 def _files(con: duckdb.DuckDBPyConnection, config: LakeConfig, path: str) -> list[str]:
     if path.endswith("/") or (scheme_of(path) is None and os.path.isdir(os.path.expanduser(path))):
         pattern = f"{path.rstrip('/')}/**/*.parquet"
-        raise ConfigError(f"`{path}` is a folder.", remedy=f"Write `{pattern}` if you mean all files in it.")
+        raise ConfigError(f"`{path}` is a folder.", remedy=f"Write `{pattern}` to select all files in it.")
     if not _GLOB.search(path):
         return [path]
     # A file's name may itself contain glob characters, so an exact match comes first.
     files = _glob(con, config, exactly(path)) or _glob(con, config, path)
     if not files:
-        raise FileNotUsableError(f"No file matches `{path}`.", remedy="Check folder and pattern.")
+        raise FileNotUsableError(f"No file matches `{path}`.", remedy="Check the folder and the pattern.")
     return files
 
 
@@ -137,6 +137,6 @@ def refuse_unowned(paths: Sequence[str]) -> None:
     web = [path for path in paths if scheme_of(path) in _READ_ONLY]
     if web:
         raise ConfigError(
-            f"{web[0]} cannot be a file of a lake, which deletes its files when nothing needs them any more.",
-            remedy="`copy=True` brings a copy in.",
+            f"{web[0]} cannot be a file of a lake, because the lake could not delete it.",
+            remedy="Pass `copy=True` to add a copy.",
         )

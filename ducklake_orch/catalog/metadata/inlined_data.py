@@ -7,7 +7,7 @@ from typing import Any
 from ducklake_orch.catalog.metadata.cell_values import text
 from ducklake_orch.catalog.metadata.column_evolution import read_as
 from ducklake_orch.catalog.metadata.reserved_names import (
-    beside,
+    free_column_name,
     reserved_column,
     row_id_name,
     snapshot_id_name,
@@ -68,9 +68,8 @@ def inlined_rows(history: TableHistory, at: int, columns: Sequence[ColumnDef]) -
         at: The snapshot.
         columns: The columns to read, as they are defined now.
     """
-    metadata, table = history.metadata, history.table
-    found = [inlined_table for inlined_table in table.inlined if is_there(metadata, inlined_table.name)]
-    return tuple(_rows(history, inlined_table, live(at), columns) for inlined_table in found)
+    existing = _existing(history.metadata, history.table)
+    return tuple(_rows(history, inlined, live(at), columns) for inlined in existing)
 
 
 def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condition: str) -> tuple[InlinedRows, ...]:
@@ -81,15 +80,15 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
         columns: The columns to read, as they are defined now.
         condition: The condition on the rows, in terms of `begin_snapshot` and `end_snapshot`.
     """
-    found = [table for table in history.table.inlined if is_there(history.metadata, table.name)]
-    return tuple(versions_of(history, table, columns, condition) for table in found)
+    existing = _existing(history.metadata, history.table)
+    return tuple(versions_of(history, inlined, columns, condition) for inlined in existing)
 
 
 def versions_of(
-    history: TableHistory, place: InlinedTable, columns: Sequence[ColumnDef], condition: str
+    history: TableHistory, inlined: InlinedTable, columns: Sequence[ColumnDef], condition: str
 ) -> InlinedRows:
     """Return the query for the inlined rows of one schema version, as `inlined_versions` does for all."""
-    return _rows(history, place, condition, columns, ends=True)
+    return _rows(history, inlined, condition, columns, ends=True)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
@@ -99,28 +98,27 @@ def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
 
 def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
     """Return the number of inlined rows of a table that are live at a snapshot."""
-    there = [inlined_table for inlined_table in table.inlined if is_there(metadata, inlined_table.name)]
-    return sum(int(metadata.rows(count_sql(metadata, inlined_table, at))[0][0]) for inlined_table in there)
+    return sum(int(metadata.rows(count_sql(metadata, inlined, at))[0][0]) for inlined in _existing(metadata, table))
 
 
-def places_with_dead_rows(metadata: Metadata) -> list[str]:
+def tables_with_ended_rows(metadata: Metadata) -> list[str]:
     """Return the names of all inlined-data tables of the lake that hold ended rows.
 
     The tables are counted in batches, so that the number of queries hardly grows with their number.
     """
     config = metadata.config
     registry = metadata.rows(f"SELECT table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
-    there = set(dialect_of(config).names(metadata.con, "ducklake_inlined_data_"))
-    places = [name for row in registry if (name := text(row[0]) or "") in there]
-    found = []
-    for start in range(0, len(places), _SELECTS_IN_ONE_QUERY):
+    existing = set(dialect_of(config).names(metadata.con, "ducklake_inlined_data_"))
+    names = [name for row in registry if (name := text(row[0]) or "") in existing]
+    with_ended_rows = []
+    for start in range(0, len(names), _SELECTS_IN_ONE_QUERY):
         selects = [
             f"select {number} as place, count(end_snapshot) as n from {dialect_of(config).table(name)}"
-            for number, name in enumerate(places[start : start + _SELECTS_IN_ONE_QUERY], start)
+            for number, name in enumerate(names[start : start + _SELECTS_IN_ONE_QUERY], start)
         ]
         counted = metadata.rows(dialect_of(config).query(" union all ".join(selects)))
-        found += [places[int(row[0])] for row in counted if int(row[1])]
-    return found
+        with_ended_rows += [names[int(row[0])] for row in counted if int(row[1])]
+    return with_ended_rows
 
 
 def is_there(metadata: Metadata, name: str) -> bool:
@@ -131,15 +129,24 @@ def is_there(metadata: Metadata, name: str) -> bool:
     return True
 
 
+def _existing(metadata: Metadata, table: TableDef) -> list[InlinedTable]:
+    """Return the table's inlined-data tables that still exist."""
+    return [inlined for inlined in table.inlined if is_there(metadata, inlined.name)]
+
+
 def _rows(
     history: TableHistory, inlined: InlinedTable, condition: str, columns: Sequence[ColumnDef], *, ends: bool = False
 ) -> InlinedRows:
     metadata = history.metadata
-    row_id, snapshot, end = row_id_name(columns), snapshot_id_name(columns), beside("__ducklake_orch_end", columns)
-    then = {column.column_id: column for column in history.columns(inlined.schema_version)}
+    row_id, snapshot, end = (
+        row_id_name(columns),
+        snapshot_id_name(columns),
+        free_column_name("__ducklake_orch_end", columns),
+    )
+    past_columns = {column.column_id: column for column in history.columns(inlined.schema_version)}
     select, stored = [], ["row_id", "begin_snapshot"]
     for column in columns:
-        old = then.get(column.column_id)
+        old = past_columns.get(column.column_id)
         value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
         select.append(f"{value} AS {identifier(column.name)}")
         stored += [f"{identifier(old.name)} AS {identifier(stored_name(old.name))}"] if old else []
@@ -165,9 +172,9 @@ def stored_types(dialect: Dialect[Any], columns: Sequence[ColumnDef]) -> dict[st
         return None
     if dialect.most_columns is not None and len(columns) + _INTERNAL_COLUMNS > dialect.most_columns:
         return None
-    found = {column.name: dialect.inlined_type(column.type, duckdb_type(column)) for column in columns}
-    stored = {name: kind for name, kind in found.items() if kind is not None}
-    return stored if len(stored) == len(found) else None
+    types = {column.name: dialect.inlined_type(column.type, duckdb_type(column)) for column in columns}
+    stored = {name: kind for name, kind in types.items() if kind is not None}
+    return stored if len(stored) == len(types) else None
 
 
 def inlines(config: LakeConfig, table: TableDef) -> bool:

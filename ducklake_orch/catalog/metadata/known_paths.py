@@ -17,11 +17,11 @@ def table_folders(metadata: Metadata) -> dict[int, str]:
         f"SELECT DISTINCT t.table_id, t.path, t.path_is_relative, s.path, s.path_is_relative"
         f" FROM {name('ducklake_table')} t JOIN {name('ducklake_schema')} s USING (schema_id)"
     )
-    found = {}
+    folders = {}
     for table_id, path, relative, schema_path, schema_relative in rows:
         schema = join_path(root, schema_path, truth(schema_relative))
-        found[int(table_id)] = join_path(schema if truth(relative) else root, path, truth(relative))
-    return found
+        folders[int(table_id)] = join_path(schema if truth(relative) else root, path, truth(relative))
+    return folders
 
 
 def absolute_paths(rows: Sequence[tuple[Any, ...]], folders: Mapping[int, str]) -> dict[int, str]:
@@ -44,13 +44,13 @@ def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None) ->
         metadata: The metadata tables.
         names: If given, return only paths whose last part is one of these names.
     """
-    some = "true"
+    condition = "true"
     if names is not None:
         # `parse_filename` would also split at backslashes, which are ordinary characters in object keys and file names.
-        some = f"split_part(path, '/', -1) IN ({', '.join(map(literal, sorted(names))) or 'NULL'})"
+        condition = f"split_part(path, '/', -1) IN ({', '.join(map(literal, sorted(names))) or 'NULL'})"
     parts = [
         f"SELECT {kind}_file_id, table_id, path, path_is_relative"
-        f" FROM {metadata.table_sql(f'ducklake_{kind}_file')} WHERE {some}"
+        f" FROM {metadata.table_sql(f'ducklake_{kind}_file')} WHERE {condition}"
         for kind in ("data", "delete")
     ]
     return list(absolute_paths(metadata.rows(" UNION ALL ".join(parts)), table_folders(metadata)).values())

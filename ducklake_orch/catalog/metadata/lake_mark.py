@@ -34,5 +34,5 @@ def file_prefix(write_id: str, mark: str) -> str:
 
 def origin(path: str) -> tuple[str | None, str | None]:
     """Return the id of the write that created a file and the mark of its lake, each None if the name lacks it."""
-    found = _FILE_NAME.findall(path)
-    return (found[-1][0], found[-1][1] or None) if found else (None, None)
+    matches = _FILE_NAME.findall(path)
+    return (matches[-1][0], matches[-1][1] or None) if matches else (None, None)

@@ -19,30 +19,30 @@ RESERVED = ("row_id", "begin_snapshot", "end_snapshot", ROW_ID, SNAPSHOT_ID)
 
 def free_name(name: str, taken: Iterable[str]) -> str:
     """Return `name`, or `name` with underscores appended, so that it is not taken."""
-    known = {folded(one) for one in taken}
-    while folded(name) in known:
+    used = {folded(other) for other in taken}
+    while folded(name) in used:
         name += "_"
     return name
 
 
-def beside(name: str, columns: Iterable[ColumnDef]) -> str:
+def free_column_name(name: str, columns: Iterable[ColumnDef]) -> str:
     """Return the name for a helper column that collides with no column of a table."""
     return free_name(name, (column.name for column in columns))
 
 
 def position_name(columns: Iterable[ColumnDef]) -> str:
     """Return the name for the helper column with the position of a row in its file."""
-    return beside(_POSITION, columns)
+    return free_column_name(_POSITION, columns)
 
 
 def row_id_name(columns: Iterable[ColumnDef]) -> str:
     """Return the name for the row id column, also in files; readers find that column by its field id."""
-    return beside(ROW_ID, columns)
+    return free_column_name(ROW_ID, columns)
 
 
 def snapshot_id_name(columns: Iterable[ColumnDef]) -> str:
     """Return the name for the column with the snapshot that added a row, also in files."""
-    return beside(SNAPSHOT_ID, columns)
+    return free_column_name(SNAPSHOT_ID, columns)
 
 
 def stored_name(name: str) -> str:

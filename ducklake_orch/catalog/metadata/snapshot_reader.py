@@ -67,14 +67,14 @@ class Metadata:
         Raises:
             ObjectNotFoundError: When no table has that name; the error suggests similar names.
         """
-        found = self.find_table(wanted, at)
-        if found is None:
-            known = [f"{schema}.{name}" for schema, name in self.rows(self._names_sql(at))]
+        table_def = self.find_table(wanted, at)
+        if table_def is None:
+            names = [f"{schema}.{name}" for schema, name in self.rows(self._names_sql(at))]
             raise ObjectNotFoundError(
                 f"Lake `{self.config.name}` has no table `{wanted}`.",
-                remedy=nearest(str(wanted), known) if known else "It has no tables yet.",
+                remedy=nearest(str(wanted), names) if names else "The lake has no tables yet.",
             )
-        return found
+        return table_def
 
     def _names_sql(self, at: int) -> str:
         return (
@@ -103,7 +103,7 @@ class Metadata:
         if row is None:
             return None
         table_id, schema_id = int(row[0]), int(row[2])
-        data_path, known = self.data_path(), read_table_rows(self.con, self.config, table_id, at)
+        data_path, table_rows = self.data_path(), read_table_rows(self.con, self.config, table_id, at)
         schema_folder = join_path(data_path, row[4], truth(row[5]))
         return TableDef(
             table_id=table_id,
@@ -113,16 +113,16 @@ class Metadata:
             name=text(row[6]) or "",
             folder=join_path(schema_folder if truth(row[8]) else data_path, row[7], truth(row[8])),
             data_path=data_path,
-            columns=build_columns(known.columns, at),
-            partition=known.partition,
-            sort=known.sort,
-            schema_versions=known.schema_versions,
-            inlined=known.inlined,
+            columns=build_columns(table_rows.columns, at),
+            partition=table_rows.partition,
+            sort=table_rows.sort,
+            schema_versions=table_rows.schema_versions,
+            inlined=table_rows.inlined,
             options=self.options(schema_id, table_id),
             encrypted=self.encrypted(),
             lake_mark=self.lake_mark(),
-            past_columns=known.columns,
-            past_specs=known.specs,
+            past_columns=table_rows.columns,
+            past_specs=table_rows.specs,
         )
 
     def data_path(self) -> str:
@@ -153,15 +153,15 @@ class Metadata:
 
     def lake_mark(self) -> str:
         """Return the mark of the lake, which is part of the names of all files that its writers create."""
-        return lake_mark(*(self._settings().get(("lake", one, None)) for one in ("main schema", "catalog")))
+        return lake_mark(*(self._settings().get(("lake", part, None)) for part in ("main schema", "catalog")))
 
     def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:
         """Return the options that apply to a table: its own override its schema's, which override the lake's."""
         scopes: list[tuple[str | None, int | None]] = [(None, None), ("schema", schema_id), ("table", table_id)]
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for scope in scopes:
-            found |= {key: value for (key, kind, owner), value in self._settings().items() if (kind, owner) == scope}
-        return found
+            options |= {key: value for (key, kind, owner), value in self._settings().items() if (kind, owner) == scope}
+        return options
 
     def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
         if self._values is not None:
@@ -172,18 +172,18 @@ class Metadata:
         # The same query also reads what the mark of the lake is computed from.
         schemas = self.dialect.table("ducklake_schema")
         main = self.dialect.texts(["'lake'", "'main schema'", "null", "s.schema_uuid"])
-        place = self.dialect.texts(["'lake'", "'catalog'", "null", self.dialect.catalog_name()])
+        catalog = self.dialect.texts(["'lake'", "'catalog'", "null", self.dialect.catalog_name()])
         sql = (
             f"select {columns} from {name} m union all select {main} from {schemas} s where s.schema_id = 0"
-            f" union all select {place}"
+            f" union all select {catalog}"
         )
         rows = self.rows(self.dialect.query(sql))
         values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
         if version != FORMAT_VERSION:
             raise CatalogVersionError(
-                f"The catalog of lake `{self.config.name}` has format {version}; this package knows {FORMAT_VERSION}.",
-                remedy="Use a ducklake-orch that knows it, or bring the catalog up to date.",
+                f"The catalog of lake `{self.config.name}` has format {version}; supported is {FORMAT_VERSION}.",
+                remedy="Use a version of ducklake-orch that supports it, or migrate the catalog.",
             )
         self._values = values
         return values
@@ -217,10 +217,10 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
     with closing(session.instance.root.cursor()) as con:
         try:
             con.execute("BEGIN")
-            found = Metadata(con, session.config)
-            if (statement := found.dialect.one_moment_statement()) and not session.pin.read_only:
+            reader = Metadata(con, session.config)
+            if (statement := reader.dialect.one_moment_statement()) and not session.pin.read_only:
                 con.execute(statement)
-            yield found
+            yield reader
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{doing} failed")
         finally:
@@ -246,8 +246,8 @@ def reading_shared(config: LakeConfig, doing: str) -> Iterator[Metadata | None]:
     failure: DuckLakeOrchError | None = None
     with open_metadata(config, trusted=True) as con:
         try:
-            found = Metadata(con.unwrap(), config)
-            yield found if found.dialect.exists(con.unwrap(), "ducklake_snapshot") else None
+            reader = Metadata(con.unwrap(), config)
+            yield reader if reader.dialect.exists(con.unwrap(), "ducklake_snapshot") else None
         except duckdb.Error as error:
             failure = classify(error, config, f"{doing} failed")
     if failure is not None:

@@ -34,7 +34,7 @@ class Relation:
     @classmethod
     def of(cls, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "Relation":
         """Prepare rows, as text or as Arrow depending on their number."""
-        if any(isinstance(one, str) and "\0" in one for row in rows for one in row):
+        if any(isinstance(value, str) and "\0" in value for row in rows for value in row):
             raise ConfigError("A value with a NUL character cannot be written in SQL.")
         if len(rows) <= _ROWS_AS_TEXT:
             return cls(columns, rows)

@@ -26,8 +26,8 @@ class TableHistory:
     def version_at(self, snapshot: int) -> int:
         """Return the version of the table's schema at a snapshot."""
         versions = self.table.schema_versions
-        place = bisect_right(versions, snapshot, key=lambda one: one[0])
-        return versions[max(place - 1, 0)][1] if versions else 0
+        index = bisect_right(versions, snapshot, key=lambda entry: entry[0])
+        return versions[max(index - 1, 0)][1] if versions else 0
 
     def columns(self, version: int) -> tuple[ColumnDef, ...]:
         """Return the columns of a version of the table's schema."""
@@ -39,11 +39,11 @@ class TableHistory:
     @cached_property
     def types(self) -> dict[int, list[str]]:
         """All DuckDB types that each column with values has had, by column id, from the oldest to the newest."""
-        found = defaultdict(list)
+        by_column = defaultdict(list)
         for version in self._by_age:
             if version.column.type not in NESTED:
-                found[version.column.column_id].append(duckdb_type(version.column))
-        return found
+                by_column[version.column.column_id].append(duckdb_type(version.column))
+        return by_column
 
     @cached_property
     def names(self) -> dict[int, str]:
@@ -57,4 +57,4 @@ class TableHistory:
 
     @property
     def _by_age(self) -> list[ColumnVersion]:
-        return sorted(self.table.past_columns, key=lambda one: one.begin_snapshot)
+        return sorted(self.table.past_columns, key=lambda version: version.begin_snapshot)

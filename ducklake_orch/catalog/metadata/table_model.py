@@ -147,8 +147,8 @@ class TableDef:
 
     def column(self, column_id: int) -> ColumnDef:
         """Return the top-level column with an id, also one that does not exist at the snapshot but before or after."""
-        known = next((column for column in self.columns if column.column_id == column_id), None)
-        return known or next(
+        current = next((column for column in self.columns if column.column_id == column_id), None)
+        return current or next(
             column.column for column in reversed(self.past_columns) if column.column.column_id == column_id
         )
 

@@ -74,8 +74,8 @@ class TableRows:
 def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id: int, at: int) -> TableRows:
     """Read everything that the catalog says about a table, at a snapshot and before it."""
     parts: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for part, place, *values in con.execute(dialect_of(config).query(_query(config, table_id))).fetchall():
-        parts[text(part) or ""].append((int(place), *values))
+    for part, order, *values in con.execute(dialect_of(config).query(_query(config, table_id))).fetchall():
+        parts[text(part) or ""].append((int(order), *values))
     for rows in parts.values():
         rows.sort(key=lambda row: row[0])
     keys = defaultdict(list)

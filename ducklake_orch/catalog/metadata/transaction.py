@@ -71,7 +71,7 @@ class MetadataTransaction:
         try:
             self.con.execute("ROLLBACK")
         except duckdb.Error as error:  # the engine has already ended the transaction, or the server is unreachable
-            log.debug("rollback: %s", type(error).__name__)
+            log.debug("rollback failed: %s", type(error).__name__)
         self.con.close()
 
     # --- statements ----------------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ class MetadataTransaction:
         columns |= {name: f"{identifier(source)} + {offset}" for name, (source, offset) in shifts.items()}
         names = ", ".join(map(identifier, columns))
         with rows.source(self.con) as source:
-            what = f"SELECT {', '.join(columns.values())} FROM {source}"
-            self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) {what}")
+            select = f"SELECT {', '.join(columns.values())} FROM {source}"
+            self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) {select}")
 
     def insert_row(self, table: str, values: Mapping[str, Any]) -> None:
         """Insert one row; `NOW` is the time of the transaction."""
@@ -141,13 +141,13 @@ class MetadataTransaction:
             try:
                 self._run(create, con=own)
                 self.dialect.refresh_tables(own)
-                made = own.execute(f"SELECT * FROM {self.metadata.table_sql(table)} LIMIT 0").description
+                description = own.execute(f"SELECT * FROM {self.metadata.table_sql(table)} LIMIT 0").description
             except duckdb.Error as error:
                 if classify(error, self.config, f"creating {table}").retryable:
                     raise
                 log.info("%s cannot be created: %s", table, type(error).__name__)
                 return False
-            if [one[0] for one in made] == list(columns):
+            if [column[0] for column in description] == list(columns):
                 return True
             own.execute(self.dialect.drop(table))
             return False
@@ -163,8 +163,8 @@ class MetadataTransaction:
     def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
         """Run an UPDATE or DELETE for the rows whose `column` is one of many ids."""
         for start in range(0, len(ids), _IDS_IN_ONE_STATEMENT):
-            some = ", ".join(map(str, ids[start : start + _IDS_IN_ONE_STATEMENT]))
-            self.change(table, f"{statement} {column} IN ({some})")
+            id_list = ", ".join(map(str, ids[start : start + _IDS_IN_ONE_STATEMENT]))
+            self.change(table, f"{statement} {column} IN ({id_list})")
 
     def _run(self, sql: str, *, con: duckdb.DuckDBPyConnection | None = None) -> None:
         self._statements += 1

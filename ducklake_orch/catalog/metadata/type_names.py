@@ -77,9 +77,9 @@ def judged_by_rows(name: str, kind: str) -> str:
     return f"TRY({name})" if _MISJUDGED.search(kind) else name
 
 
-def storable(word: str) -> bool:
+def storable(type_name: str) -> bool:
     """Return whether a type name is a DuckLake type for columns, and Parquet files can hold its values."""
-    return word in NESTED or (word in _DUCKDB and word != "time_ns") or word.startswith("decimal(")
+    return type_name in NESTED or (type_name in _DUCKDB and type_name != "time_ns") or type_name.startswith("decimal(")
 
 
 def inexact_columns(columns: Sequence[ColumnDef]) -> list[ColumnDef]:
@@ -114,5 +114,5 @@ def _field_id(column: ColumnDef) -> str:
 
 def _no_field_id(name: str) -> DataError:
     return DataError(
-        f"DuckDB cannot write a column called `{name}` into the files of a lake.", remedy="Rename the column."
+        f"DuckDB cannot write a column named `{name}` to the files of a lake.", remedy="Rename the column."
     )

@@ -25,7 +25,7 @@ def carried(relation: Any) -> tuple[Any, Mapping[str, str]]:
     types = dict(zip(relation.columns, relation.types, strict=True))
     if wrong := [name for name, kind in types.items() if "VARIANT" in _leaves(kind)]:
         raise DataError(
-            f"{', '.join(f'`{name}`' for name in wrong)} is VARIANT in the data, which no Arrow type holds.",
+            f"{', '.join(f'`{name}`' for name in wrong)} is VARIANT in the data, which Arrow cannot represent.",
             remedy="Cast it to JSON or to the type of its values, or drop it.",
         )
     lost = {name: kind for name, kind in types.items() if not _leaves(kind).isdisjoint(_AS_TEXT)}
@@ -144,8 +144,8 @@ def landed(name: str, column: Any, kind: Any) -> Any:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(
-            f"Column `{name}`: a value of type {column.type} does not fit {kind}, which a lake holds: {error}",
-            remedy="Round such values first; a lake keeps microseconds, and 38 digits.",
+            f"Column `{name}`: a value of type {column.type} does not fit {kind}, which a lake stores: {error}",
+            remedy="Round such values first: a lake stores microseconds and 38 digits.",
         ) from error
 
 
@@ -159,5 +159,5 @@ def refuse_cut(name: str, column: Any) -> None:
 
     if column.type != pa.month_day_nano_interval():
         return
-    if any(one is not None and one.nanoseconds % 1000 for one in column.to_pylist()):
-        raise DataError(f"Column `{name}`: a value of type {column.type} has nanoseconds, which no lake holds.")
+    if any(interval is not None and interval.nanoseconds % 1000 for interval in column.to_pylist()):
+        raise DataError(f"Column `{name}`: a value of type {column.type} has nanoseconds, which a lake cannot store.")

@@ -42,20 +42,20 @@ class StoredColumn:
 
 
 def stored_columns(
-    columns: Sequence[ColumnDef], found: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
+    columns: Sequence[ColumnDef], footer: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
 ) -> tuple[StoredColumn, ...]:
     """Find columns of a table in a file.
 
     Args:
         columns: The columns to read.
-        found: The columns that the file has.
+        footer: The columns that the file has.
         names: The name mapping of the file, if it has one; else columns are found by field id.
         path: The path of the file.
     """
-    if names is None and not any(column.field_id is not None for column in found):
+    if names is None and not any(column.field_id is not None for column in footer):
         # The file has no field ids. Then the engine, too, matches columns by name.
         names = names_of(columns)
-    return tuple(_stored(column, found, names, path) for column in columns)
+    return tuple(_stored(column, footer, names, path) for column in columns)
 
 
 def names_of(columns: Sequence[ColumnDef]) -> tuple[MappedName, ...]:
@@ -74,31 +74,31 @@ def known_columns(columns: Sequence[ColumnDef]) -> tuple[FileColumn, ...]:
 
 
 def _stored(
-    column: ColumnDef, found: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
+    column: ColumnDef, footer: Sequence[FileColumn], names: Sequence[MappedName] | None, path: str
 ) -> StoredColumn:
     if names is None:
-        there = next((file_column for file_column in found if file_column.field_id == column.column_id), None)
-        return _missing(column) if there is None else _inside(column, there, None)
+        source = next((file_column for file_column in footer if file_column.field_id == column.column_id), None)
+        return _missing(column) if source is None else _read_from(column, source, None)
     name = next((mapped_name for mapped_name in names if mapped_name.column_id == column.column_id), None)
     if name is None:
         return _missing(column)
     if name.is_partition:
         return StoredColumn(column, None, path_value(path_text(path, name.source), column), in_path=True)
-    there = next((file_column for file_column in found if file_column.name.lower() == name.source.lower()), None)
-    return _missing(column) if there is None else _inside(column, there, name.children)
+    source = next((file_column for file_column in footer if file_column.name.lower() == name.source.lower()), None)
+    return _missing(column) if source is None else _read_from(column, source, name.children)
 
 
-def _inside(column: ColumnDef, there: FileColumn, names: Sequence[MappedName] | None) -> StoredColumn:
+def _read_from(column: ColumnDef, source: FileColumn, names: Sequence[MappedName] | None) -> StoredColumn:
     if column.type == "struct":
-        children = tuple(_stored(child, there.children, names, "") for child in column.children)
-        fields = tuple(child.name for child in there.children)
+        children = tuple(_stored(child, source.children, names, "") for child in column.children)
+        fields = tuple(child.name for child in source.children)
     else:
         fields = ()
         # Elements of lists and maps are matched by position, because their names differ between writers.
         deeper = [name.children for name in names] if names else [None if names is None else ()] * len(column.children)
-        triples = zip(column.children, there.children, deeper, strict=False)
-        children = tuple(_inside(one, inner, some) for one, inner, some in triples)
-    return StoredColumn(column, there.name, None, there.type, children, fields)
+        triples = zip(column.children, source.children, deeper, strict=False)
+        children = tuple(_read_from(child, child_source, child_names) for child, child_source, child_names in triples)
+    return StoredColumn(column, source.name, None, source.type, children, fields)
 
 
 def _missing(column: ColumnDef) -> StoredColumn:

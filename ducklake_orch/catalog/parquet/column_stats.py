@@ -69,7 +69,7 @@ def file_stats(files: Sequence[NewFile]) -> Relation:
 
 def _bounds(stats: ColumnStats) -> tuple[str | None, str | None]:
     # No catalog accepts a NUL character in a text.
-    return tuple(None if one is not None and "\0" in one else one for one in (stats.min_value, stats.max_value))  # type: ignore[return-value]
+    return tuple(None if bound is not None and "\0" in bound else bound for bound in (stats.min_value, stats.max_value))  # type: ignore[return-value]
 
 
 def summarize(
@@ -87,13 +87,13 @@ def summarize(
         parts = [_sum_sql(kind, ids, len(files)) for kind, ids in by_type.items()]
         sql = f"WITH {_STATS} AS MATERIALIZED (SELECT * FROM {source}) {' UNION ALL '.join(parts)}"
         rows = {int(row[0]): row[1:] for row in con.execute(sql).fetchall()}
-    found = {}
+    summaries = {}
     for column_id, leaf in leaves.items():
         if column_id not in rows:
-            found[column_id] = _unknown(leaf)
+            summaries[column_id] = _unknown(leaf)
             continue
         nulls, nan, low, high, complete = rows[column_id]
-        found[column_id] = TableColumnStats(
+        summaries[column_id] = TableColumnStats(
             bool(nulls) or not complete,
             # If a file's statistics do not say whether there is a NaN, there may be one.
             (bool(nan) or not complete) if leaf.type in ("float32", "float64") else None,
@@ -102,7 +102,7 @@ def summarize(
             _sum_extra(con, leaf, [file.stats[column_id].extra if column_id in file.stats else None for file in files]),
             bool(complete),
         )
-    return found
+    return summaries
 
 
 def _of_one(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, stats: ColumnStats | None) -> TableColumnStats:
@@ -133,11 +133,11 @@ def _sum_sql(kind: str, ids: Sequence[int], files: int) -> str:
     # A file's statistics are complete if it has bounds, or nothing to bound: only NULLs (`value_count` is 0) or only
     # NaNs. If both counts are 0, nothing was measured.
     nothing = "(value_count = 0 AND null_count > 0) OR (contains_nan AND min_value IS NULL AND max_value IS NULL)"
-    known = f"{' AND '.join([*fits, 'true'])} OR {nothing}"
+    complete = f"{' AND '.join([*fits, 'true'])} OR {nothing}"
     nan = "bool_or(coalesce(contains_nan, true))"
     return (
         f"SELECT column_id, bool_or(coalesce(null_count, 1) > 0), {nan}, {low}, {high},"
-        f" bool_and(coalesce({known}, false)) AND count(*) = {files}"
+        f" bool_and(coalesce({complete}, false)) AND count(*) = {files}"
         f" FROM {_STATS} WHERE column_id IN ({', '.join(map(str, ids))}) GROUP BY column_id"
     )
 
@@ -180,18 +180,18 @@ def _outer(
     pairs: Sequence[tuple[int, TableColumnStats, TableColumnStats]],
 ) -> dict[int, tuple[str | None, str | None, bool]]:
     """Return the bounds that cover both sides of each pair, and whether they are known."""
-    found: dict[int, tuple[str | None, str | None, bool]] = {}
+    bounds: dict[int, tuple[str | None, str | None, bool]] = {}
     compared: list[tuple[int, TableColumnStats, TableColumnStats]] = []
     for column_id, old, new in pairs:
         ends = (old.min_value, old.max_value, new.min_value, new.max_value)
         if not new.known:
-            found[column_id] = (None, None, False)
+            bounds[column_id] = (None, None, False)
         elif new.min_value is None and new.max_value is None:
-            found[column_id] = (old.min_value, old.max_value, True)
+            bounds[column_id] = (old.min_value, old.max_value, True)
         elif any(end is None for end in ends):
             # Old statistics without bounds are ambiguous: there were no values, or values with bounds that the engine
             # did not know.
-            found[column_id] = (None, None, False)
+            bounds[column_id] = (None, None, False)
         else:
             compared.append((column_id, old, new))
     questions: list[str] = []
@@ -205,8 +205,8 @@ def _outer(
         known = lower is not None and higher is not None
         low = new.min_value if lower else old.min_value
         high = new.max_value if higher else old.max_value
-        found[column_id] = (low, high, True) if known else (None, None, False)
-    return found
+        bounds[column_id] = (low, high, True) if known else (None, None, False)
+    return bounds
 
 
 def _is_less(left: str | None, right: str | None, kind: str) -> str:
@@ -222,12 +222,12 @@ def _sum_extra(con: duckdb.DuckDBPyConnection, leaf: ColumnDef, texts: Sequence[
 
 
 def _sum_geometries(parsed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    boxes = [mapping["bbox"] for mapping in parsed]
+    boxes = [stats["bbox"] for stats in parsed]
     # An axis that no point has is null in all boxes.
     box = {
-        axis: (min if axis.endswith("min") else max)(known)
-        if (known := [one[axis] for one in boxes if one.get(axis) is not None])
+        axis: (min if axis.endswith("min") else max)(values)
+        if (values := [other[axis] for other in boxes if other.get(axis) is not None])
         else None
         for axis in boxes[0]
     }
-    return {"bbox": box, "types": sorted({kind for mapping in parsed for kind in mapping["types"]})}
+    return {"bbox": box, "types": sorted({kind for stats in parsed for kind in stats["types"]})}

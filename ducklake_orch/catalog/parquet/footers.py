@@ -82,11 +82,11 @@ class Shape:
         for leaf, (column, target) in leaves.items():
             kind = "INT96" if column.physical == "INT96" else column.type
             pairs[kind, duckdb_type(target)].append(leaf)
-        found: dict[str, dict[int, LeafStats]] = {footer.path: {} for footer in self.files}
+        by_path: dict[str, dict[int, LeafStats]] = {footer.path: {} for footer in self.files}
         for (source, target_type), numbers in pairs.items():
             for path, leaf, *values in self._con.execute(self._sum_sql(source, target_type, numbers)).fetchall():
-                found[path][leaves[leaf][1].column_id] = _leaf_stats(leaves[leaf][1], values)
-        return found
+                by_path[path][leaves[leaf][1].column_id] = _leaf_stats(leaves[leaf][1], values)
+        return by_path
 
     def _sum_sql(self, source: str, target: str, leaves: Sequence[int]) -> str:
         low, high = _merge_sql("low", "min", source, target), _merge_sql("high", "max", source, target)
@@ -116,15 +116,15 @@ def read_footers(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequ
     Raises:
         FileNotUsableError: When some files cannot be read as Parquet; names them.
     """
-    bad: dict[str, str] = {}
-    for own, found in _loaded(con, config, paths):
-        bad |= found
-        if not bad:
-            yield from _shapes(own)
-        elif len(bad) >= _FILES_NAMED:
+    failed: dict[str, str] = {}
+    for lot_con, unreadable in _loaded(con, config, paths):
+        failed |= unreadable
+        if not failed:
+            yield from _shapes(lot_con)
+        elif len(failed) >= _FILES_NAMED:
             break
-    if bad:
-        raise _not_usable(bad)
+    if failed:
+        raise _not_usable(failed)
 
 
 def _loaded(
@@ -137,17 +137,17 @@ def _loaded(
 
         def begin(count: int) -> None:
             for lot in islice(lots, count):
-                own = con.cursor()
-                opened.callback(own.close)
-                loading.append((own, pool.submit(_load, own, config, lot)))
+                lot_con = con.cursor()
+                opened.callback(lot_con.close)
+                loading.append((lot_con, pool.submit(_load, lot_con, config, lot)))
 
         begin(_LOTS_AHEAD)
         while loading:
-            own, load = loading.popleft()
-            found = load.result()
+            lot_con, load = loading.popleft()
+            unreadable = load.result()
             begin(1)
-            yield own, found
-            own.close()
+            yield lot_con, unreadable
+            lot_con.close()
 
 
 def _load(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> dict[str, str]:
@@ -162,28 +162,28 @@ def _load(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[st
     if len(paths) == 1:
         return {paths[0]: _reason(failure)}
     middle = len(paths) // 2
-    bad: dict[str, str] = {}
+    failed: dict[str, str] = {}
     for half in (paths[:middle], paths[middle:]):
-        if len(bad) < _FILES_NAMED:
-            bad |= _load(con, config, half)
-    return bad
+        if len(failed) < _FILES_NAMED:
+            failed |= _load(con, config, half)
+    return failed
 
 
 def _reason(failure: DuckLakeOrchError) -> str:
     text = failure.message
-    for words, reason in _REASONS.items():
-        if words in text:
+    for pattern, reason in _REASONS.items():
+        if pattern in text:
             return reason
     return text.removeprefix("Reading Parquet footers failed: ").splitlines()[0]
 
 
-def _not_usable(bad: Mapping[str, str]) -> FileNotUsableError:
-    named = list(bad.items())[:_FILES_NAMED]
+def _not_usable(failed: Mapping[str, str]) -> FileNotUsableError:
+    named = list(failed.items())[:_FILES_NAMED]
     lines = [f"  {path}: {reason}" for path, reason in named]
-    more = "\n  and perhaps more" if len(bad) >= _FILES_NAMED else ""
-    count = "One file" if len(bad) == 1 else f"{len(named)} files"
-    text = f"{count} cannot be read as Parquet:\n" + "\n".join(lines) + more
-    return FileNotUsableError(text, remedy="Nothing was added. Write them again, or leave them out.")
+    ending = "\n  and possibly more" if len(failed) >= _FILES_NAMED else ""
+    count = "One file" if len(failed) == 1 else f"{len(named)} files"
+    text = f"{count} cannot be read as Parquet:\n" + "\n".join(lines) + ending
+    return FileNotUsableError(text, remedy="Nothing was added. Write the files again, or leave them out.")
 
 
 def _shapes(con: duckdb.DuckDBPyConnection) -> Iterator[Shape]:
@@ -199,8 +199,8 @@ def _shapes(con: duckdb.DuckDBPyConnection) -> Iterator[Shape]:
 def _merge_sql(side: str, pick: str, source: str, target: str) -> str:
     """Return the SQL of a file's bound as text; it is NULL unless every row group with values has the bound."""
     value = _bound_sql(side, source, target)
-    known = f"bool_and({value} IS NOT NULL OR coalesce(c.nulls = c.vals, false))"
-    return f"CASE WHEN {known} THEN {_text_sql(f'{pick}({value})', target)} END"
+    complete = f"bool_and({value} IS NOT NULL OR coalesce(c.nulls = c.vals, false))"
+    return f"CASE WHEN {complete} THEN {_text_sql(f'{pick}({value})', target)} END"
 
 
 def _bound_sql(side: str, source: str, target: str) -> str:
@@ -244,7 +244,7 @@ def _text_sql(value: str, target: str) -> str:
 def _leaf_stats(column: ColumnDef, values: Sequence[Any]) -> LeafStats:
     size, count, nulls, low, high, exact, boxes, kinds = values
     limit = _CUT_TO.get(column.type)
-    cut = limit is not None and any(one is not None and _is_long(one, limit) for one in (low, high))
+    cut = limit is not None and any(bound is not None and _is_long(bound, limit) for bound in (low, high))
     if limit is not None and cut:
         low, high = _floor(low, limit), _ceiling(high, limit)
     extra = geometry_stats(boxes, kinds) if column.type == "geometry" else None
@@ -271,12 +271,12 @@ def _ceiling(text: str | None, limit: int) -> str | None:
 
 # The reasons that we report, by words in the engine's errors.
 _REASONS = {
-    "No files found that match": "there is no such file",
-    "HTTP 404": "there is no such file",
+    "No files found that match": "the file does not exist",
+    "HTTP 404": "the file does not exist",
     "too small to be a Parquet file": "too small to be a Parquet file",
-    "No magic bytes found": "no Parquet file, or cut off",
+    "No magic bytes found": "not a Parquet file, or truncated",
     "is encrypted": "encrypted",
-    "TProtocolException": "its footer is damaged",
+    "TProtocolException": "its footer is corrupt",
 }
 
 _LOAD = """

@@ -21,11 +21,11 @@ def geometry_stats(
 
 
 def _outermost(axis: str, boxes: Sequence[Mapping[str, float | None] | None]) -> float | None:
-    known = [value for box in boxes if box and (value := box[axis]) is not None]
-    if not known:
+    values = [value for box in boxes if box and (value := box[axis]) is not None]
+    if not values:
         return None  # no point has this axis
-    return min(known) if axis.endswith("min") else max(known)
+    return min(values) if axis.endswith("min") else max(values)
 
 
 def _union(kinds: Sequence[Sequence[str] | None]) -> set[str]:
-    return {kind for some in kinds for kind in some or ()}
+    return {kind for group in kinds for kind in group or ()}

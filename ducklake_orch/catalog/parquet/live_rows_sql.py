@@ -40,31 +40,31 @@ def parquet_sql(path: str, encryption_key: str | None = None) -> str:
     return f"read_parquet({name}, hive_partitioning = false{key})"
 
 
-def data_sql(file: DataFile, found: Sequence[FileColumn]) -> str:
+def data_sql(file: DataFile, footer: Sequence[FileColumn]) -> str:
     """Return the FROM item that reads a data file's own columns as `f`, with DuckDB's column `file_row_number`.
 
     Args:
         file: The file.
-        found: The columns that it has.
+        footer: The columns that it has.
     """
-    return f"{parquet_sql(file.path, file.encryption_key)} AS {renamed(found)}"
+    return f"{parquet_sql(file.path, file.encryption_key)} AS {renamed(footer)}"
 
 
-def renamed(found: Sequence[FileColumn]) -> str:
+def renamed(footer: Sequence[FileColumn]) -> str:
     """Return the table alias `f` with column names that collide with no column of DuckDB or ducklake-orch.
 
     These names are `stored_name`, except for the two columns that the engine itself writes into files.
     """
     names: list[str] = []
-    for column in found:
+    for column in footer:
         own = _OWN.get(column.field_id) if column.field_id is not None else None
         names.append(free_name(own or stored_name(column.name), names))
     return f"f({', '.join(map(identifier, names))})"
 
 
-def has_own(found: Sequence[FileColumn], field_id: int) -> bool:
+def has_own(footer: Sequence[FileColumn], field_id: int) -> bool:
     """Return whether a file has one of the columns that the engine itself writes into files, by its field id."""
-    return any(column.field_id == field_id for column in found)
+    return any(column.field_id == field_id for column in footer)
 
 
 def refuse_vectors(files: Sequence[DataFile]) -> None:
@@ -100,30 +100,30 @@ def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
         inlined_deletes: The positions of its inlined deletions.
     """
     refuse_vectors([file])
-    gone = [deleted_sql(delete, at) for delete in file.deletes]
+    deleted = [deleted_sql(delete, at) for delete in file.deletes]
     if inlined_deletes:
-        gone.append(f"SELECT unnest([{', '.join(map(str, inlined_deletes))}])")
+        deleted.append(f"SELECT unnest([{', '.join(map(str, inlined_deletes))}])")
     later = file.partial_max is not None and file.partial_max > at
     conditions = [f"{SNAPSHOT_ID} <= {at}"] if later else []
-    conditions += [f"file_row_number NOT IN ({' UNION '.join(gone)})"] if gone else []
+    conditions += [f"file_row_number NOT IN ({' UNION '.join(deleted)})"] if deleted else []
     return " AND ".join(conditions) or "true"
 
 
 def rows_sql(
     file: DataFile,
-    found: Sequence[FileColumn],
+    footer: Sequence[FileColumn],
     columns: Sequence[StoredColumn],
     at: int,
     inlined_deletes: Sequence[int],
 ) -> str:
     """Return the query for the live rows of a file, with the columns of the table."""
     values = [f"{value_sql(column)} AS {identifier(column.column.name)}" for column in columns] or ["1"]
-    return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
+    return f"SELECT {', '.join(values)} FROM {data_sql(file, footer)} WHERE {live_sql(file, at, inlined_deletes)}"
 
 
 def placed_rows_sql(
     file: DataFile,
-    found: Sequence[FileColumn],
+    footer: Sequence[FileColumn],
     columns: Sequence[StoredColumn],
     at: int,
     inlined_deletes: Sequence[int],
@@ -132,7 +132,7 @@ def placed_rows_sql(
 
     Args:
         file: The file, as it is at the snapshot.
-        found: The columns that it has.
+        footer: The columns that it has.
         columns: The table's columns, as stored in the file.
         at: The snapshot.
         inlined_deletes: The positions of its inlined deletions.
@@ -140,10 +140,10 @@ def placed_rows_sql(
     names = [column.column for column in columns]
     values = [f"{value_sql(column)} AS {identifier(column.column.name)}" for column in columns]
     counted = "NULL::BIGINT" if file.row_id_start is None else f"{file.row_id_start} + file_row_number"
-    has_row_ids = has_own(found, ROW_ID_FIELD)
+    has_row_ids = has_own(footer, ROW_ID_FIELD)
     values.append(f"{f'coalesce({ROW_ID}, {counted})' if has_row_ids else counted} AS {row_id_name(names)}")
     values.append(f"file_row_number AS {position_name(names)}")
-    return f"SELECT {', '.join(values)} FROM {data_sql(file, found)} WHERE {live_sql(file, at, inlined_deletes)}"
+    return f"SELECT {', '.join(values)} FROM {data_sql(file, footer)} WHERE {live_sql(file, at, inlined_deletes)}"
 
 
 def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
@@ -152,16 +152,16 @@ def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[s
     if paths:
         wanted = ", ".join(literal(exactly(path)) for path in paths)
         cursor = con.execute(f"SELECT file_name, {', '.join(SCHEMA)} FROM parquet_schema([{wanted}])")
-        while some := cursor.fetchmany(10_000):
-            for path, *row in some:
+        while batch := cursor.fetchmany(10_000):
+            for path, *row in batch:
                 rows.setdefault(path, []).append(tuple(row))
-    known: dict[tuple[tuple[Any, ...], ...], tuple[FileColumn, ...]] = {}
-    found = {}
+    parsed: dict[tuple[tuple[Any, ...], ...], tuple[FileColumn, ...]] = {}
+    columns = {}
     for path, schema in zip(rows, map(tuple, rows.values()), strict=True):
-        if schema not in known:
-            known[schema] = file_columns([dict(zip(SCHEMA, row, strict=True)) for row in schema])
-        found[path] = known[schema]
-    return found
+        if schema not in parsed:
+            parsed[schema] = file_columns([dict(zip(SCHEMA, row, strict=True)) for row in schema])
+        columns[path] = parsed[schema]
+    return columns
 
 
 def encrypted_columns(
@@ -178,15 +178,15 @@ def encrypted_columns(
         UnsupportedStatementError: When a column may have been renamed in the transaction that wrote the file.
     """
     rows = con.execute(f"DESCRIBE FROM {parquet_sql(file.path, file.encryption_key)}").fetchall()
-    names, known = [str(row[0]) for row in rows], {column.name: column for column in known_columns(schema)}
-    known |= {name: FileColumn(name, "BIGINT", number) for number, name in _OWN.items() if name not in known}
-    unknown = [name for name in names if name not in known]
+    names, by_name = [str(row[0]) for row in rows], {column.name: column for column in known_columns(schema)}
+    by_name |= {name: FileColumn(name, "BIGINT", number) for number, name in _OWN.items() if name not in by_name}
+    unknown = [name for name in names if name not in by_name]
     if unknown and any(column.name not in names for column in schema):
         raise UnsupportedStatementError(
-            f"Nothing tells which column of the table is `{unknown[0]}` of the encrypted file {file.path}.",
+            f"Column `{unknown[0]}` of the encrypted file {file.path} cannot be matched to a column of the table.",
             remedy="Read the table with SQL: `lake.execute`.",
         )
-    return tuple(known.get(name) or FileColumn(name, "", None) for name in names)
+    return tuple(by_name.get(name) or FileColumn(name, "", None) for name in names)
 
 
 def value_sql(stored: StoredColumn, inside: str = "") -> str:
@@ -215,6 +215,6 @@ def _as_now(stored: StoredColumn, sql: str) -> str:
             return f"list_transform({sql}, lambda {each}: {_as_now(stored.children[0], each)})"
         case "map":
             parts = zip(("key", "value"), stored.children, strict=True)
-            entry = ", ".join(f"{part}: {_as_now(one, f'{each}.{part}')}" for part, one in parts)
+            entry = ", ".join(f"{part}: {_as_now(child, f'{each}.{part}')}" for part, child in parts)
             return f"map_from_entries(list_transform(map_entries({sql}), lambda {each}: {{{entry}}}))"
     return f"CAST({sql} AS {duckdb_type(column)})"

@@ -18,7 +18,7 @@ from ducklake_orch.catalog.parquet.row_versions_sql import FileLife, short
 from ducklake_orch.engine.quoting import exactly, literal
 
 _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
-_FILES, _GONE = "__ducklake_orch_files", "__ducklake_orch_gone"
+_FILES, _DELETED = "__ducklake_orch_files", "__ducklake_orch_gone"
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,12 @@ class Versions:
 
     Attributes:
         sql: The query: `row_id`, `began`, `ended`, and the columns, named after their ids (`c1`, `c2`).
-        any_gone: Whether any row may have ended.
+        any_ended: Whether any row may have ended.
         has_row_ids: Whether the row ids of all files are known.
     """
 
     sql: str
-    any_gone: bool
+    any_ended: bool
     has_row_ids: bool
 
 
@@ -54,32 +54,32 @@ def read_versions(
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} (path VARCHAR, begin BIGINT, start BIGINT)")
     rows = [(file.file.path, file.file.begin_snapshot, file.file.row_id_start) for file in files]
     con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
-    any_gone = _note_gone(con, files)
+    any_ended = _store_deletions(con, files)
     footers = read_columns(con, [file.file.path for file in files])
     has_row_ids = all(
         file.file.row_id_start is not None or has_own(footers[file.file.path], ROW_ID_FIELD) for file in files
     )
-    return Versions(_versions_sql(files, footers, columns, mappings, any_gone=any_gone), any_gone, has_row_ids)
+    return Versions(_versions_sql(files, footers, columns, mappings, any_ended=any_ended), any_ended, has_row_ids)
 
 
-def _note_gone(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
+def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
     """Store all deletions, from delete files and inlined, in a temporary table; return whether there are any.
 
     A row ends at its first deletion.
     """
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_GONE} (path VARCHAR, pos BIGINT, gone BIGINT)")
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} (path VARCHAR, pos BIGINT, gone BIGINT)")
     deletes = [(delete.path, life.file.path, delete.begin_snapshot) for life in files for delete in life.file.deletes]
     if deletes:
         # Some delete files have a snapshot for each row, others have one for all rows.
         source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
         maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
-            f"INSERT INTO {_GONE} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
+            f"INSERT INTO {_DELETED} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
             f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.filename"
         )
     deleted = [(life.file.path, position, snapshot) for life in files for position, snapshot in life.deleted]
     if deleted:
-        con.execute(f"INSERT INTO {_GONE} VALUES {_values(deleted)}")
+        con.execute(f"INSERT INTO {_DELETED} VALUES {_values(deleted)}")
     return bool(deletes or deleted)
 
 
@@ -100,7 +100,7 @@ def _versions_sql(
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
     *,
-    any_gone: bool,
+    any_ended: bool,
 ) -> str:
     groups: dict[tuple[tuple[StoredColumn, ...], tuple[FileColumn, ...]], list[str]] = defaultdict(list)
     group_of: dict[tuple[int, int | None, str], list[str]] = {}
@@ -117,14 +117,14 @@ def _versions_sql(
     parts = []
     for (stored, footer), paths in groups.items():
         inner = [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
-        own = [_OWN[one] for one in _OWN if has_own(footer, one)]
+        own = [_OWN[field_id] for field_id in _OWN if has_own(footer, field_id)]
         inner = [*inner, *own, "filename", "file_row_number"]
         source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
         source += f" JOIN {_FILES} f ON f.path = r.filename"
         ended = "NULL::BIGINT"
-        if any_gone:
-            gone = f"SELECT path, pos, min(gone) AS gone FROM {_GONE} GROUP BY ALL"
-            source += f" LEFT JOIN ({gone}) g ON g.path = r.filename AND g.pos = r.file_row_number"
+        if any_ended:
+            deletions = f"SELECT path, pos, min(gone) AS gone FROM {_DELETED} GROUP BY ALL"
+            source += f" LEFT JOIN ({deletions}) g ON g.path = r.filename AND g.pos = r.file_row_number"
             ended = "g.gone"
         row_id, began = "f.start + r.file_row_number", "f.begin"
         row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id

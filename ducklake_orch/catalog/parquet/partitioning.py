@@ -89,18 +89,18 @@ def partition_keys(table: TableDef) -> list[PartitionKey]:
     keys: list[PartitionKey] = []
     for field in table.partition.fields if table.partition else ():
         column = table.column(field.column_id)
-        word = column.name if field.transform == "identity" else field.transform.partition("(")[0]
-        taken = any(folded(key.folder) == folded(word) for key in keys)
-        keys.append(PartitionKey(field, column, f"{word}_{column.name}" if taken else word))
+        name = column.name if field.transform == "identity" else field.transform.partition("(")[0]
+        is_taken = any(folded(key.folder) == folded(name) for key in keys)
+        keys.append(PartitionKey(field, column, f"{name}_{column.name}" if is_taken else name))
     return keys
 
 
 def key_name(transform: str, column: str) -> str:
     """Return a partition key as users write it."""
-    word, bracket, number = transform.partition("(")
+    function, bracket, number = transform.partition("(")
     if transform == "identity":
         return column
-    return f"{word}({number[:-1]}, {column})" if bracket else f"{word}({column})"
+    return f"{function}({number[:-1]}, {column})" if bracket else f"{function}({column})"
 
 
 def sort_sql(table: TableDef) -> str:
@@ -113,7 +113,7 @@ def sort_sql(table: TableDef) -> str:
 
 def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
     """Return the options of every COPY into a table, as SQL."""
-    found = {
+    options = {
         "FORMAT": "parquet",
         "FIELD_IDS": field_ids(table.columns),
         # The name tells which lake and which write a file belongs to, so that files of failed writes can be found.
@@ -126,8 +126,8 @@ def copy_options(table: TableDef, write_id: str) -> dict[str, str]:
     }
     if any(column.type == "blob" for column in table.columns):
         # DuckDB searches Bloom filters for the printed form of bytes, so its readers would miss rows.
-        found["WRITE_BLOOM_FILTER"] = "false"
-    return found | dict(_parquet_options(table.options))
+        options["WRITE_BLOOM_FILTER"] = "false"
+    return options | dict(_parquet_options(table.options))
 
 
 def file_size(options: Mapping[str, str]) -> int:

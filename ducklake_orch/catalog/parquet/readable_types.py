@@ -46,14 +46,14 @@ _HOLDS: dict[str, tuple[str, ...]] = {
     "struct": ("STRUCT",),
     "map": ("MAP",),
 }
-_TO_READ = "Cast the rows and `lake.write` them instead."
+_TO_READ = "cast the rows and write them with `lake.write`."
 
 
 def holds(target: ColumnDef, source: FileColumn) -> bool:
     """Return whether a column of the table can be read from a column of a file; nested columns are not checked."""
-    wanted, found = _DECIMAL.fullmatch(target.type), _DECIMAL.fullmatch(source.type)
-    if wanted and found:
-        (width, scale), (its_width, its_scale) = (tuple(map(int, one.groups())) for one in (wanted, found))
+    wanted, actual = _DECIMAL.fullmatch(target.type), _DECIMAL.fullmatch(source.type)
+    if wanted and actual:
+        (width, scale), (its_width, its_scale) = (tuple(map(int, match.groups())) for match in (wanted, actual))
         return its_scale <= scale and its_width - its_scale <= width - scale
     return source.type in _HOLDS.get(target.type, ())
 
@@ -64,24 +64,22 @@ def advice(target: ColumnDef, source: FileColumn) -> str:
         case "timestamptz", "TIMESTAMP" | "TIMESTAMP_NS":
             if source.physical == "INT96":
                 setting = "spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS"
-                return f"INT96 does not say that it is in UTC; Spark does with {setting}."
-            return "The file does not say in which zone its times are."
+                return f"INT96 timestamps do not record that they are in UTC. Set {setting} in Spark."
+            return "The file does not record the time zone of its timestamps."
         case "timestamp" | "timestamp_us" | "timestamp_ms" | "timestamp_s" | "timestamp_ns", "TIMESTAMP WITH TIME ZONE":
-            return (
-                "The file's times are instants in UTC; make the column TIMESTAMPTZ, or have Spark write TIMESTAMP_NTZ."
-            )
+            return "The file's timestamps are instants in UTC. Make the column TIMESTAMPTZ, or write TIMESTAMP_NTZ."
         case "json", "VARCHAR":
-            return f"Text without the mark of JSON, as Spark writes it. Make the column VARCHAR, or {_TO_READ}"
+            return f"Spark does not annotate text as JSON. Make the column VARCHAR. Otherwise: {_TO_READ}"
         case "uuid", "VARCHAR" | "BLOB":
-            return f"Not the UUID type of Parquet, which Spark cannot write. Make the column VARCHAR, or {_TO_READ}"
+            return f"Spark cannot write Parquet's UUID type. Make the column VARCHAR. Otherwise: {_TO_READ}"
         case "varchar", "BLOB":
-            return "Bytes without the mark of UTF-8 text, as some old writers leave them."
+            return "The bytes are not annotated as UTF-8 text; some old writers omit that."
         case "geometry", _:
-            return "Only Parquet's own geometry type can be registered, GeoParquet 1 cannot."
+            return "Only Parquet's own geometry type can be registered; GeoParquet 1 cannot."
         case "variant", _:
-            return f"Files with VARIANT columns cannot be registered. {_TO_READ}"
+            return f"Files with VARIANT columns cannot be registered: {_TO_READ}"
         case _, "NULL":
-            return "The file's column has no type, only NULLs; leave it out, or give it a type."
+            return "The file's column has no type, because all its values are NULL. Leave it out, or give it a type."
         case wanted, _ if source.type in _HOLDS.get("int64", ()) and wanted.startswith(("int", "uint")):
-            return "Not every value would fit; make the column wider."
-    return _TO_READ
+            return "Not every value would fit. Make the column wider."
+    return _TO_READ.capitalize()

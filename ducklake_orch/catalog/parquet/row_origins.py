@@ -17,7 +17,7 @@ def count_rows(con: duckdb.DuckDBPyConnection, file: DataFile, at: int, inlined_
         at: The snapshot.
         inlined_deletes: The positions of its inlined deletions.
     """
-    found = encrypted_columns(con, file, ()) if file.encryption_key else read_columns(con, [file.path])[file.path]
+    footer = encrypted_columns(con, file, ()) if file.encryption_key else read_columns(con, [file.path])[file.path]
     live = live_sql(file, at, inlined_deletes)
-    row = con.execute(f"SELECT count(*) FROM {data_sql(file, found)} WHERE {live}").fetchone()
+    row = con.execute(f"SELECT count(*) FROM {data_sql(file, footer)} WHERE {live}").fetchone()
     return int(row[0]) if row else 0

@@ -68,26 +68,26 @@ def short(column: ColumnDef) -> str:
     return f"c{column.column_id}"
 
 
-def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[StoredColumn]) -> str:
+def file_versions(life: FileLife, footer: Sequence[FileColumn], stored: Sequence[StoredColumn]) -> str:
     """Return the query for the row versions of a file: `row_id`, `began`, `ended`, and columns of the table.
 
     Args:
         life: The file and its deletions.
-        found: The columns that it has.
+        footer: The columns that it has.
         stored: The table's columns, as stored in the file.
     """
     file = life.file
     refuse_vectors([file])
     began, start = str(file.begin_snapshot), "NULL" if file.row_id_start is None else str(file.row_id_start)
     row_id = f"CAST({start} + file_row_number AS BIGINT)"
-    if has_own(found, SNAPSHOT_ID_FIELD):
+    if has_own(footer, SNAPSHOT_ID_FIELD):
         began = f"coalesce({SNAPSHOT_ID}, {began})"
-    if has_own(found, ROW_ID_FIELD):
+    if has_own(footer, ROW_ID_FIELD):
         row_id = f"coalesce({ROW_ID}, {row_id})"
     ends = ["NULL" if life.end_snapshot is None else str(life.end_snapshot)]
-    rows, gone = data_sql(file, found), _gone(life)
-    if gone:
-        rows = f"{rows} LEFT JOIN ({gone}) d ON d.{_POSITION} = f.file_row_number"
+    rows, deletions = data_sql(file, footer), _first_deletions(life)
+    if deletions:
+        rows = f"{rows} LEFT JOIN ({deletions}) d ON d.{_POSITION} = f.file_row_number"
         ends.append(f"d.{_GONE}")
     # LEAST ignores NULLs.
     select = [f"{row_id} AS row_id", f"CAST({began} AS BIGINT) AS began"]
@@ -97,18 +97,18 @@ def file_versions(life: FileLife, found: Sequence[FileColumn], stored: Sequence[
 
 
 def state_sql(
-    file: DataFile, deleted: Sequence[int], found: Sequence[FileColumn], stored: Sequence[StoredColumn], at: int
+    file: DataFile, deleted: Sequence[int], footer: Sequence[FileColumn], stored: Sequence[StoredColumn], at: int
 ) -> str:
     """Return the query for the rows of a file that are live at a snapshot, in the form of `file_versions`.
 
     Args:
         file: The file, as it is at the snapshot.
         deleted: The positions of its inlined deletions up to the snapshot.
-        found: The columns that it has.
+        footer: The columns that it has.
         stored: The table's columns, as stored in the file.
         at: The snapshot.
     """
-    versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), found, stored)
+    versions = file_versions(FileLife(file, deleted=tuple((position, 0) for position in deleted)), footer, stored)
     return f"SELECT * FROM ({versions}) WHERE began <= {at} AND coalesce(ended > {at}, true)"
 
 
@@ -131,7 +131,7 @@ def _with_snapshots(path: str, encryption_key: str | None) -> str:
     return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(path, encryption_key)})"
 
 
-def _gone(life: FileLife) -> str:
+def _first_deletions(life: FileLife) -> str:
     """Return the query for the first deletion of each deleted position; later delete files repeat earlier positions."""
     parts = [
         f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot}) AS gone"
@@ -139,7 +139,7 @@ def _gone(life: FileLife) -> str:
         for delete in life.file.deletes
     ]
     if life.deleted:
-        lists = (f"unnest([{', '.join(map(str, some))}])" for some in zip(*life.deleted, strict=True))
+        lists = (f"unnest([{', '.join(map(str, values))}])" for values in zip(*life.deleted, strict=True))
         parts.append(f"SELECT {' AS pos, '.join(lists)} AS gone")
     if not parts:
         return ""
@@ -167,13 +167,13 @@ def events_sql(versions: str, span: Span, value: Callable[[ColumnDef, str], str]
     """
     within = f"BETWEEN {span.first} AND {span.last}"
     both = "[{came: true, snapshot: began}, {came: false, snapshot: ended}]"
-    some = f"unnest(list_filter({both}, lambda one: one.snapshot {within})) AS event"
+    event = f"unnest(list_filter({both}, lambda one: one.snapshot {within})) AS event"
     same = same_sql(span.compared) if span.compared else "''"
     values = "".join(f", {value(column, short(column))} AS {short(column)}" for column in span.columns)
     return (
         f"SELECT event.came AS came, event.snapshot AS snapshot, row_id, {same} AS same{values} FROM ("
         # A version that began and ended with the same snapshot was never visible.
-        f"SELECT *, {some} FROM ({versions}) WHERE began IS DISTINCT FROM ended)"
+        f"SELECT *, {event} FROM ({versions}) WHERE began IS DISTINCT FROM ended)"
     )
 
 
@@ -193,8 +193,8 @@ def changes_sql(events: str, columns: Sequence[ColumnDef]) -> str:
     alike, row = "(PARTITION BY snapshot, row_id, same)", "(PARTITION BY snapshot, row_id)"
     number = "row_number() OVER (PARTITION BY snapshot, row_id, same, came ORDER BY snapshot)"
     counted = f"SELECT *, {came} {alike} AS alike_came, {went} {alike} AS alike_went, {number} AS n FROM {events} e"
-    left = f"SELECT * FROM ({counted}) counted WHERE n > least(alike_came, alike_went)"
-    sides = f"SELECT *, {came} {row} AS all_came, {went} {row} AS all_went FROM ({left}) remaining"
+    unmatched = f"SELECT * FROM ({counted}) counted WHERE n > least(alike_came, alike_went)"
+    sides = f"SELECT *, {came} {row} AS all_came, {went} {row} AS all_went FROM ({unmatched}) remaining"
     update = "all_came > 0 AND all_went > 0"
     kinds = (
         f"CASE WHEN {update} AND came THEN 'update_postimage' WHEN {update} THEN 'update_preimage'"

@@ -53,8 +53,8 @@ def _fields(
 ) -> Iterator[tuple[Sequence[str], str, ColumnStats]]:
     """Yield the fields that are fully shredded: no value of theirs is left in the part for values of any type."""
     parts = dict(kind.children)
-    rest = stats.get(f'{path}."value"')
-    if "typed_value" not in parts or (rest is not None and not _only_null(rest)):
+    untyped = stats.get(f'{path}."value"')
+    if "typed_value" not in parts or (untyped is not None and not _only_null(untyped)):
         return
     typed, inside = parts["typed_value"], f'{path}."typed_value"'
     if typed.id == "struct":
@@ -72,15 +72,15 @@ def _only_null(values: Mapping[str, str]) -> bool:
 
 
 def _extra(fields: Sequence[VariantStats]) -> str:
-    found = []
+    entries = []
     for field in fields:
         values = field.stats
-        said = {"field_name": field.path, "shredded_type": field.shredded_type, "null_count": values.null_count}
-        said |= {"min": values.min_value, "max": values.max_value}
-        said |= {"num_values": (values.value_count or 0) + (values.null_count or 0)}
-        said |= {"contains_nan": values.contains_nan, "column_size_bytes": values.size_bytes, "any_valid": True}
-        found.append({name: value for name, value in said.items() if value is not None})
-    return json.dumps(found, separators=(",", ":"), ensure_ascii=False)
+        entry = {"field_name": field.path, "shredded_type": field.shredded_type, "null_count": values.null_count}
+        entry |= {"min": values.min_value, "max": values.max_value}
+        entry |= {"num_values": (values.value_count or 0) + (values.null_count or 0)}
+        entry |= {"contains_nan": values.contains_nan, "column_size_bytes": values.size_bytes, "any_valid": True}
+        entries.append({name: value for name, value in entry.items() if value is not None})
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
 
 
 def sum_variants(con: duckdb.DuckDBPyConnection, files: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -96,16 +96,16 @@ def sum_variants(con: duckdb.DuckDBPyConnection, files: Sequence[Sequence[Mappin
 def _sum_field(
     con: duckdb.DuckDBPyConnection, key: tuple[str, str], parts: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"field_name": key[0], "shredded_type": key[1]}
-    found |= {name: sum(part[name] for part in parts) for name in ("null_count", "num_values", "column_size_bytes")}
+    summed: dict[str, Any] = {"field_name": key[0], "shredded_type": key[1]}
+    summed |= {name: sum(part[name] for part in parts) for name in ("null_count", "num_values", "column_size_bytes")}
     if all("contains_nan" in part for part in parts):
-        found["contains_nan"] = any(part["contains_nan"] for part in parts)
+        summed["contains_nan"] = any(part["contains_nan"] for part in parts)
     for end in ("min", "max"):
         # A file in which all values are NULL has nothing to bound.
         bounds = [part.get(end) for part in parts if part["null_count"] < part["num_values"]]
         if bounds and (bound := _outermost(con, end, key[1], bounds)) is not None:
-            found[end] = bound
-    return found | {"any_valid": any(part["any_valid"] for part in parts)}
+            summed[end] = bound
+    return summed | {"any_valid": any(part["any_valid"] for part in parts)}
 
 
 def _outermost(con: duckdb.DuckDBPyConnection, end: str, kind: str, bounds: Sequence[str | None]) -> str | None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         plan_scan,
     )
     from ducklake_orch.catalog.scan.table_summary import (
-        looking,
+        reading_table,
         snapshot_of,
         table_columns,
         table_files,

@@ -59,7 +59,9 @@ class Selection:
 
     def __post_init__(self) -> None:
         if self.columns is not None and (isinstance(self.columns, str) or not self.columns):
-            raise ConfigError(f"`columns` = {self.columns!r} is no list of names.", remedy="Leave it out to read all.")
+            raise ConfigError(
+                f"`columns` = {self.columns!r} is not a list of names.", remedy="Leave it out to read all."
+            )
 
 
 def read_arrow(lake: "LakeHandle", selection: Selection) -> pa.Table:
@@ -131,7 +133,7 @@ class _Start:
 
     @classmethod
     def of(cls, session: Session, selection: Selection) -> "_Start":
-        with reading(session, f"Looking at `{selection.table}`") as metadata:
+        with reading(session, f"Reading the metadata of `{selection.table}`") as metadata:
             at, newest = snapshot_of(session, metadata), metadata.latest().snapshot_id
             table = metadata.find_table(selection.table, at)
             if table is None:
@@ -147,7 +149,7 @@ class _Start:
         Raises:
             CatalogBusyError: When the table was flushed or compacted, or its inlined rows may have expired.
         """
-        with reading(session, f"Looking what became of `{selection.table}`") as metadata:
+        with reading(session, f"Checking whether `{selection.table}` has changed") as metadata:
             done = dict(
                 metadata.rows(
                     f"SELECT snapshot_id, changes_made FROM {metadata.table_sql('ducklake_snapshot')}"
@@ -157,13 +159,13 @@ class _Start:
             )
         expired = self.inlined and self.snapshot not in done
         since = {snapshot: text(made) or "" for snapshot, made in done.items() if snapshot > self.newest}
-        untold = len(since) < max(since, default=self.newest) - self.newest  # the latest never expires
-        moves = (token.id for token in parse_tokens(",".join(since.values())) if token.kind in MOVING_CHANGES)
-        if expired or untold or any(self.table_id in (None, move) for move in moves):
+        incomplete = len(since) < max(since, default=self.newest) - self.newest  # the latest never expires
+        moved = (token.id for token in parse_tokens(",".join(since.values())) if token.kind in MOVING_CHANGES)
+        if expired or incomplete or any(self.table_id in (None, table_id) for table_id in moved):
             raise CatalogBusyError(
-                f"`{selection.table}` was flushed or compacted, or its snapshot expired, while it was streamed: of a"
-                " SQLite catalog, rows may be missing or too many.",
-                remedy="Read it again, or with `lake.read`, which does so itself.",
+                f"`{selection.table}` was flushed or compacted, or its snapshot expired, during the stream. On a SQLite"
+                " catalog, the stream may therefore lack rows or repeat them.",
+                remedy="Read it again, or use `lake.read`, which retries.",
             )
 
 
@@ -198,20 +200,20 @@ def _check_name(session: Session, name: TableName) -> None:
 def _query(session: Session, selection: Selection) -> str:
     source = selection.table.sql(session.config.alias)
     described = session.con.execute(f"FROM {source} LIMIT 0").description
-    known = [(one[0], str(one[1])) for one in described]
-    names = {folded(name): name for name, _ in known}
+    typed_names = [(column[0], str(column[1])) for column in described]
+    names = {folded(name): name for name, _ in typed_names}
     for name in selection.columns or ():
         if folded(name) not in names:
             raise ObjectNotFoundError(
                 f"`{selection.table}` has no column `{name}`.", remedy=nearest(name, list(names.values()))
             )
-    kinds = {one[0]: one[1] for one in described}
+    kinds = {column[0]: column[1] for column in described}
     wanted = [names[folded(name)] for name in selection.columns or names.values()]
     columns = ", ".join(f"{arrow_value(identifier(name), kinds[name])} AS {identifier(name)}" for name in wanted)
     if selection.where is None:
         return f"SELECT {columns} FROM {source}"
     # Use the engine's description of the columns, because only the engine knows those of a view.
-    defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(known)]
+    defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(typed_names)]
     with session.instance.root.cursor() as con:
         predicate = parse_predicate(con, selection.where, defs)
     values = [

@@ -94,9 +94,9 @@ class Facts:
         parts = {spec.partition_id: _Part.of(spec, leaf, self) for spec in self.specs}
 
         def of_partition(name: str) -> list[str]:
-            found = {key: getattr(part, name) for key, part in parts.items() if getattr(part, name) is not None}
-            cases = " ".join(f"WHEN {key} THEN {sql}" for key, sql in found.items())
-            return [f"CASE partition_id {cases} END"] if found else []
+            values = {key: getattr(part, name) for key, part in parts.items() if getattr(part, name) is not None}
+            cases = " ".join(f"WHEN {key} THEN {sql}" for key, sql in values.items())
+            return [f"CASE partition_id {cases} END"] if values else []
 
         low, high = of_partition("low"), of_partition("high")
         if family(kind):
@@ -114,11 +114,11 @@ class Facts:
         }
         columns = [f"greatest({', '.join(low)}) AS low_{n}", f"least({', '.join(high)}) AS high_{n}"]
         columns += [
-            f"NOT ({' OR '.join(f'coalesce({sql}, false)' for sql in some)}) AS {name}_{n}"
-            for name, some in proofs.items()
+            f"NOT ({' OR '.join(f'coalesce({sql}, false)' for sql in conditions)}) AS {name}_{n}"
+            for name, conditions in proofs.items()
         ]
         extra = {name: of_partition(name) for name in ("bucket", "buckets", "month", "day", "hour")}
-        return columns + [f"{sql} AS {name}_{n}" for name, some in extra.items() for sql in some]
+        return columns + [f"{sql} AS {name}_{n}" for name, conditions in extra.items() for sql in conditions]
 
     def typed(self, text: str, leaf: ColumnDef, outer: str) -> str:
         """Return the SQL that casts a text of the catalog to a safe bound of a column.
@@ -127,9 +127,13 @@ class Facts:
         the results of casting through every type that the column has had.
         """
         kind = duckdb_type(leaf)
-        ways = [f"TRY_CAST({text} AS {kind})"]
-        ways += [f"TRY_CAST(TRY_CAST({text} AS {one}) AS {kind})" for one in self.types[leaf.column_id] if one != kind]
-        return f"{outer}({', '.join(ways)})" if len(ways) > 1 else ways[0]
+        casts = [f"TRY_CAST({text} AS {kind})"]
+        casts += [
+            f"TRY_CAST(TRY_CAST({text} AS {past_type}) AS {kind})"
+            for past_type in self.types[leaf.column_id]
+            if past_type != kind
+        ]
+        return f"{outer}({', '.join(casts)})" if len(casts) > 1 else casts[0]
 
 
 @dataclass(frozen=True)
@@ -149,27 +153,29 @@ class _Part:
     @classmethod
     def of(cls, spec: PartitionSpec, leaf: ColumnDef, facts: Facts) -> "_Part":
         """Build the SQL from a spec's keys of a column; `part_0` is the first key's value, `has_0` that it exists."""
-        keys = {one.transform: n for n, one in enumerate(spec.fields) if one.column_id == leaf.column_id}
+        keys = {
+            key_field.transform: n for n, key_field in enumerate(spec.fields) if key_field.column_id == leaf.column_id
+        }
         if not keys:
             return cls()
-        kind, found = duckdb_type(leaf), dict[str, str]()
-        found["no_null"] = " OR ".join(f"part_{n} IS NOT NULL" for n in keys.values())
+        kind, proven = duckdb_type(leaf), dict[str, str]()
+        proven["no_null"] = " OR ".join(f"part_{n} IS NOT NULL" for n in keys.values())
         # Keys of time units are left out, because the year of an infinite timestamp is NULL, too.
         empty = [f"has_{n} AND part_{n} IS NULL" for key, n in keys.items() if key not in _UNITS]
         if empty:
-            found["no_value"] = " OR ".join(empty)
+            proven["no_value"] = " OR ".join(empty)
         if "identity" in keys and family(kind):
             value = f"part_{keys['identity']}"
-            found |= {"low": facts.typed(value, leaf, "least"), "high": facts.typed(value, leaf, "greatest")}
+            proven |= {"low": facts.typed(value, leaf, "least"), "high": facts.typed(value, leaf, "greatest")}
         elif "year" in keys and kind in _TIMES:
             low, high = _span({unit: f"TRY_CAST(part_{n} AS BIGINT)" for unit, n in keys.items()}, kind)
-            found |= {"low": low, "high": high}
+            proven |= {"low": low, "high": high}
         for transform, n in keys.items():
             if transform.startswith("bucket("):
-                found |= {"bucket": f"TRY_CAST(part_{n} AS BIGINT)", "buckets": transform[len("bucket(") : -1]}
+                proven |= {"bucket": f"TRY_CAST(part_{n} AS BIGINT)", "buckets": transform[len("bucket(") : -1]}
             elif transform in _UNITS[1:]:
-                found[transform] = f"TRY_CAST(part_{n} AS BIGINT)"
-        return cls(**found)
+                proven[transform] = f"TRY_CAST(part_{n} AS BIGINT)"
+        return cls(**proven)
 
 
 def _span(parts: Mapping[str, str], kind: str) -> tuple[str, str]:
@@ -195,7 +201,7 @@ def partition_values_sql(table: str, table_id: int, specs: Sequence[PartitionSpe
     keys = max((len(spec.fields) for spec in specs), default=0)
     columns = []
     for n in range(keys):
-        mine = f"FILTER (partition_key_index = {n})"
-        columns += [f"any_value(partition_value) {mine} AS part_{n}", f"count(*) {mine} = 1 AS has_{n}"]
+        of_key = f"FILTER (partition_key_index = {n})"
+        columns += [f"any_value(partition_value) {of_key} AS part_{n}", f"count(*) {of_key} = 1 AS has_{n}"]
     select = ", ".join(["data_file_id", *columns])
     return f"SELECT {select} FROM {table} WHERE table_id = {table_id} GROUP BY data_file_id", keys

@@ -88,8 +88,8 @@ class Expressions:
         """Return the column that an expression names, or None if it names no column without nested columns."""
         if node["class"] != "COLUMN_REF":
             return None
-        found = find_column(node["column_names"], self._columns)
-        return None if found is None or found.children else found
+        column = find_column(node["column_names"], self._columns)
+        return None if column is None or column.children else column
 
     def _constant(self, node: Node) -> Domain:
         plain = node["value"] if node["type"] == "VALUE_CONSTANT" else None
@@ -197,7 +197,7 @@ def text_of(node: Node) -> str | None:
 def _exact(node: Any) -> Any:
     """Return a tree in which floating-point constants are casts of texts; DuckDB would print them as decimals."""
     if isinstance(node, list):
-        return [_exact(one) for one in node]
+        return [_exact(child) for child in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "VALUE_CONSTANT" and node["value"]["type"]["id"] == "DOUBLE":
@@ -242,7 +242,7 @@ def join(parts: Sequence[str], *, every: bool) -> str:
     neutral, final = (MAYBE, NEVER) if every else (NEVER, MAYBE)
     if final in parts:
         return final
-    kept = list(dict.fromkeys(part for part in parts if part != neutral))
-    if len(kept) <= 1:
-        return kept[0] if kept else neutral
-    return f"({(' AND ' if every else ' OR ').join(kept)})"
+    remaining = list(dict.fromkeys(part for part in parts if part != neutral))
+    if len(remaining) <= 1:
+        return remaining[0] if remaining else neutral
+    return f"({(' AND ' if every else ' OR ').join(remaining)})"

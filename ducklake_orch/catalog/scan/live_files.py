@@ -105,33 +105,33 @@ class LiveFiles:
     @property
     def _clear(self) -> str:
         """The SQL for whether the catalog tells a file's number of rows: nothing in it is later than the snapshot."""
-        one = f"len(deletes) = 1 AND deletes[1].delete_file_id < {self._next_file_id}"
-        return f"(coalesce(partial_max <= {self.at}, true) AND coalesce({one}, true))"
+        unambiguous = f"len(deletes) = 1 AND deletes[1].delete_file_id < {self._next_file_id}"
+        return f"(coalesce(partial_max <= {self.at}, true) AND coalesce({unambiguous}, true))"
 
     def _run(self, select: str) -> duckdb.DuckDBPyConnection:
         metadata = self.history.metadata
         try:
             return metadata.con.execute(f"WITH {self._joined_sql()} {select}")
         except (duckdb.ConversionException, duckdb.OutOfRangeException) as error:
-            failure = StatementError(f"A constant of the condition does not fit its column: {error}")
+            failure = StatementError(f"A constant in the condition does not fit its column: {error}")
         raise failure
 
     def _joined_sql(self) -> str:
         metadata, table_id = self.history.metadata, self.history.table.table_id
         name = metadata.table_sql
-        mine = f"table_id = {table_id} AND {live(self.at)}"
-        known, joins = ["f.*"], []
+        is_live = f"table_id = {table_id} AND {live(self.at)}"
+        columns, joins = ["f.*"], []
         if statistics := self._facts.statistics_sql(name("ducklake_file_column_stats"), table_id):
             joins.append(f"LEFT JOIN ({statistics}) USING (data_file_id)")
         if self._specs:
             values, keys = partition_values_sql(name("ducklake_file_partition_value"), table_id, self.history.specs)
             joins.append(f"LEFT JOIN ({values}) p USING (data_file_id)")
-            known += [f"p.part_{n}" for n in range(keys)]
-        known += self._facts.columns_sql()
-        parts = ", ".join(f"{one}: {one}" for one in DELETE_FILE)
+            columns += [f"p.part_{n}" for n in range(keys)]
+        columns += self._facts.columns_sql()
+        parts = ", ".join(f"{column}: {column}" for column in DELETE_FILE)
         deletes = (
             f"SELECT data_file_id, list({{{parts}}} ORDER BY delete_file_id) AS deletes"
-            f" FROM {name('ducklake_delete_file')} WHERE {mine} GROUP BY data_file_id"
+            f" FROM {name('ducklake_delete_file')} WHERE {is_live} GROUP BY data_file_id"
         )
         inlined = "SELECT NULL::BIGINT AS data_file_id, 0 AS n WHERE false"
         if self.deletions:
@@ -139,8 +139,8 @@ class LiveFiles:
             inlined = f"SELECT data_file_id, count(*) AS n FROM ({positions}) GROUP BY data_file_id"
         return f"""
             known AS (
-                SELECT {", ".join(known)}
-                FROM (SELECT {", ".join(FILE)} FROM {name("ducklake_data_file")} WHERE {mine}) f {" ".join(joins)}),
+                SELECT {", ".join(columns)}
+                FROM (SELECT {", ".join(FILE)} FROM {name("ducklake_data_file")} WHERE {is_live}) f {" ".join(joins)}),
             joined AS (
                 SELECT k.*, d.deletes, coalesce(i.n, 0) AS inlined_deletes, {self._all} AS all_match
                 FROM (SELECT * FROM known WHERE {self._may}) k
@@ -153,7 +153,7 @@ class LiveFiles:
             self.history,
             row,
             values=tuple(text(row[f"part_{n}"]) for n in range(len(spec.fields))) if spec else (),
-            deletes=tuple(delete_file(folder, one, self._next_file_id) for one in row["deletes"] or ()),
+            deletes=tuple(delete_file(folder, delete, self._next_file_id) for delete in row["deletes"] or ()),
             inlined_deletes=int(row["inlined_deletes"]),
         )
 

@@ -87,9 +87,9 @@ def parse_predicate(
         StatementError: When the text is not one condition on single rows.
     """
     predicate = parse_value(con, text, columns, name, "condition")
-    what, kind = f"`{name}` = `{text.strip()}`", _type_of(con, predicate, name)
+    shown, kind = f"`{name}` = `{text.strip()}`", _type_of(con, predicate, name)
     if kind != "BOOLEAN":
-        raise StatementError(f"{what} is no condition: its type is {kind}.", remedy=_REMEDY)
+        raise StatementError(f"{shown} is not a condition: its type is {kind}.", remedy=_REMEDY)
     return predicate
 
 
@@ -97,8 +97,8 @@ def parse_value(
     con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef], name: str, kind: str = "expression"
 ) -> Predicate:
     """Parse an expression on the single rows of a table; its type may be any."""
-    what = f"`{name}` = `{text.strip()}`"
-    node = _select(con, text, what)
+    shown = f"`{name}` = `{text.strip()}`"
+    node = _select(con, text, shown)
     expressions = node.get("select_list", [])
     only = ("modifiers", "group_expressions", "where_clause", "having", "qualify", "sample")
     if (
@@ -107,8 +107,8 @@ def parse_value(
         or any(node[part] for part in only)
         or node["from_table"]["type"] != "EMPTY"
     ):
-        raise StatementError(f"{what} is more than one {kind}.", remedy=_REMEDY)
-    value = Predicate(text, expressions[0], _mentioned(expressions[0], columns, what))
+        raise StatementError(f"{shown} is more than one {kind}.", remedy=_REMEDY)
+    value = Predicate(text, expressions[0], _mentioned(expressions[0], columns, shown))
     _type_of(con, value, name)
     return value
 
@@ -121,9 +121,9 @@ def refuse_changing(con: duckdb.DuckDBPyConnection, predicate: Predicate, name: 
     """
     if (function := changing_function(con, predicate)) is not None:
         raise StatementError(
-            f"`{name}` = `{predicate.text.strip()}`: `{function}` gives another value each time, and the condition is"
-            " evaluated more than once.",
-            remedy="Evaluate it first, and put the value into the condition.",
+            f"`{name}` = `{predicate.text.strip()}`: `{function}` can return another value each time, but the"
+            " condition is evaluated more than once.",
+            remedy="Evaluate the function first, and put its value into the condition.",
         )
 
 
@@ -139,44 +139,44 @@ def changing_function(con: duckdb.DuckDBPyConnection, predicate: Predicate) -> s
     return next((name for name in names if own.get(name) or _BUILT_IN.get(name)), None)
 
 
-def _changing(con: duckdb.DuckDBPyConnection, which: str) -> dict[str, bool]:
+def _changing(con: duckdb.DuckDBPyConnection, condition: str) -> dict[str, bool]:
     """Return, by function name, whether the function can return a different value each time."""
     moment = ", ".join(map(literal, _OF_THE_MOMENT))
     rows = con.execute(
         "SELECT function_name, bool_or(function_name <> 'error' AND (coalesce(stability, '') IN"
         f" ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') OR function_name IN ({moment})"
         f" OR coalesce(regexp_matches(macro_definition, {literal(_IN_MACRO)}, 'i'), false)))"
-        f" FROM duckdb_functions() WHERE {which} GROUP BY 1"
+        f" FROM duckdb_functions() WHERE {condition} GROUP BY 1"
     ).fetchall()
     return {str(name).lower(): changes for name, changes in rows}
 
 
 def _functions(tree: Node) -> set[tuple[str, int]]:
     """Return the names of the called functions, each with its number of arguments."""
-    found, waiting = set[tuple[str, int]](), [tree]  # type: tuple[set[tuple[str, int]], list[Any]]
+    calls, waiting = set[tuple[str, int]](), [tree]  # type: tuple[set[tuple[str, int]], list[Any]]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
             if node.get("class") == "FUNCTION":
-                found.add((str(node["function_name"]).lower(), len(node.get("children", []))))
+                calls.add((str(node["function_name"]).lower(), len(node.get("children", []))))
             waiting += node.values()
         elif isinstance(node, list):
             waiting += node
-    return found
+    return calls
 
 
 def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[ColumnDef]) -> OrderKey:
     """Parse one key of an order: `ts`, `ts DESC`, `ts DESC NULLS LAST`."""
-    what = f"`order_by` = `{text.strip()}`"
-    node = _select(con, f"1 ORDER BY\n{text}", what)
+    shown = f"`order_by` = `{text.strip()}`"
+    node = _select(con, f"1 ORDER BY\n{text}", shown)
     orders = node["modifiers"][0].get("orders", []) if len(node.get("modifiers", [])) == 1 else []
     if len(orders) != 1:
-        raise StatementError(f"{what} is not one key of an order.", remedy="Give each key on its own: `ts DESC`.")
+        raise StatementError(f"{shown} is not one sort key.", remedy="Give each key separately: `ts DESC`.")
     key = orders[0]
     nulls: dict[str, Literal["first", "last"]] = {"NULLS FIRST": "first", "NULLS LAST": "last"}
     return OrderKey(
         key["expression"],
-        _mentioned(key["expression"], columns, what),
+        _mentioned(key["expression"], columns, shown),
         key["type"] in ("DESCENDING", "DESC"),
         nulls.get(key["null_order"].replace("_", " ")),
     )
@@ -184,60 +184,60 @@ def parse_order(con: duckdb.DuckDBPyConnection, text: str, columns: Sequence[Col
 
 def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef | None:
     """Return the column that a dotted name means: a top-level column or a field of a struct; None if there is none."""
-    found = next((column for column in columns if folded(column.name) == folded(path[0])), None)
-    if found is None or len(path) == 1:
-        return found
-    return find_column(path[1:], found.children) if found.type == "struct" else None
+    match = next((column for column in columns if folded(column.name) == folded(path[0])), None)
+    if match is None or len(path) == 1:
+        return match
+    return find_column(path[1:], match.children) if match.type == "struct" else None
 
 
-def _select(con: duckdb.DuckDBPyConnection, expression: str, what: str) -> Node:
+def _select(con: duckdb.DuckDBPyConnection, expression: str, shown: str) -> Node:
     """Return DuckDB's parse tree of a SELECT of an expression."""
     select = literal(f"SELECT\n{expression}\n")
     row = con.execute(f"SELECT json_serialize_sql({select})").fetchone()
     parsed = json.loads(row[0]) if row else {}
     if parsed.get("error"):
-        raise StatementError(f"{what}: {parsed['error_message']}", remedy=_REMEDY)
+        raise StatementError(f"{shown}: {parsed['error_message']}", remedy=_REMEDY)
     nodes = [statement["node"] for statement in parsed["statements"]]
     if len(nodes) != 1 or nodes[0]["type"] != "SELECT_NODE":
-        raise StatementError(f"{what} is more than one condition.", remedy=_REMEDY)
+        raise StatementError(f"{shown} is more than one condition.", remedy=_REMEDY)
     node: Node = nodes[0]
     return node
 
 
-def _mentioned(tree: Node, columns: Sequence[ColumnDef], what: str) -> tuple[ColumnDef, ...]:
-    names = {folded(name): name for name in _names(tree, what)}
-    known = {folded(column.name): column for column in columns}
+def _mentioned(tree: Node, columns: Sequence[ColumnDef], shown: str) -> tuple[ColumnDef, ...]:
+    names = {folded(name): name for name in _names(tree, shown)}
+    by_name = {folded(column.name): column for column in columns}
     for name in names:
-        if name not in known:
-            meant = f"Write `{_CALLED[name]}`." if name in _CALLED else None
+        if name not in by_name:
+            remedy = f"Write `{_CALLED[name]}`." if name in _CALLED else None
             raise ObjectNotFoundError(
-                f"{what}: there is no column `{names[name]}`.",
-                remedy=meant or nearest(names[name], [column.name for column in columns]),
+                f"{shown}: there is no column `{names[name]}`.",
+                remedy=remedy or nearest(names[name], [column.name for column in columns]),
             )
     return tuple(column for column in columns if folded(column.name) in names)
 
 
-def _names(tree: Node, what: str) -> Iterator[str]:
+def _names(tree: Node, shown: str) -> Iterator[str]:
     """Yield the first part of every name in a tree, except for names of lambda parameters."""
     waiting: list[tuple[Any, frozenset[str], int]] = [(tree, frozenset(), 0)]
     while waiting:
         node, bound, depth = waiting.pop()
         if isinstance(node, list):
-            waiting += [(one, bound, depth) for one in node]
+            waiting += [(child, bound, depth) for child in node]
         if not isinstance(node, dict):
             continue
         if depth > _DEEPEST:
-            raise StatementError(f"{what} is nested too deeply.", remedy="Write it with fewer brackets.")
+            raise StatementError(f"{shown} is nested too deeply.", remedy="Write it with less nesting.")
         kind = node.get("class")
         if kind in _REFUSED:
-            raise StatementError(f"{what}: {_REFUSED[kind]} cannot stand in it.", remedy=_REMEDY)
+            raise StatementError(f"{shown}: {_REFUSED[kind]} is not allowed.", remedy=_REMEDY)
         if kind == "COLUMN_REF":
             if folded(node["column_names"][0]) not in bound:
                 yield node["column_names"][0]
             continue
         if kind == "LAMBDA":
-            bound |= {folded(name) for name in _names(node["lhs"], what)}
-        waiting += [(one, bound, depth + 1) for one in node.values()]
+            bound |= {folded(name) for name in _names(node["lhs"], shown)}
+        waiting += [(child, bound, depth + 1) for child in node.values()]
 
 
 def _type_of(con: duckdb.DuckDBPyConnection, value: Predicate, name: str) -> str:
@@ -247,6 +247,6 @@ def _type_of(con: duckdb.DuckDBPyConnection, value: Predicate, name: str) -> str
     try:
         return str(con.execute(sql).description[0][1])
     except duckdb.Error as error:
-        what = f"`{name}` = `{value.text.strip()}`"
-        failure = StatementError(f"{what}: {str(error).splitlines()[0]}", remedy=_REMEDY)
+        shown = f"`{name}` = `{value.text.strip()}`"
+        failure = StatementError(f"{shown}: {str(error).splitlines()[0]}", remedy=_REMEDY)
     raise failure

@@ -111,8 +111,8 @@ class FileConditions:
         parts = [x.value, y.value, _bounds(sign, x, y)]
         if sign == "=":
             parts += [self._in_bucket(x, y), self._in_bucket(y, x)]
-        found = join(parts, every=True)
-        return join([found, x.null, y.null], every=False) if outcome.or_null else found
+        possible = join(parts, every=True)
+        return join([possible, x.null, y.null], every=False) if outcome.or_null else possible
 
     def _is_same(self, left: Node, right: Node, outcome: Outcome) -> str:
         x, y = self._domain(left), self._domain(right)
@@ -141,16 +141,16 @@ class FileConditions:
         if not outcome.holds:
             # Only a file with one single value, which is in the list, certainly has no row outside the list.
             outside = f"coalesce({x.low} <> {x.high} OR NOT ({x.low} IN ({listed})), true)"
-            found = join([x.value, outside], every=True)
+            possible = join([x.value, outside], every=True)
         elif len(constants) <= _LONG_LIST:
-            found = join([self._possible("=", x, y, TRUE) for y in constants], every=False)
+            possible = join([self._possible("=", x, y, TRUE) for y in constants], every=False)
         else:
             texts = [f"CAST({y.low} AS {x.type})" if y.kind == "literal" else y.low for y in constants]
             least, most = (f"{name}({', '.join(texts)})" for name in ("least", "greatest"))
             within = f"{x.low} <= {most} AND {least} <= {x.high} AND ({x.low} <> {x.high} OR {x.low} IN ({listed}))"
-            found = join([x.value, f"coalesce({within}, true)"], every=True)
+            possible = join([x.value, f"coalesce({within}, true)"], every=True)
         maybe_null = [x.null, *(y.null for y in constants)] if outcome.or_null else []
-        return join([found, *maybe_null], every=False)
+        return join([possible, *maybe_null], every=False)
 
     def _between(self, node: Node, lower: Node, upper: Node, outcome: Outcome) -> str:
         x, low, high = self._domain(node), self._domain(lower), self._domain(upper)
@@ -178,8 +178,8 @@ class FileConditions:
             bounds = f"NOT (starts_with({x.low}, {quoted}) AND starts_with({x.high}, {quoted}))"
         else:
             bounds = MAYBE
-        found = join([x.value, f"coalesce({bounds}, true)"], every=True)
-        return join([found, x.null], every=False) if outcome.or_null else found
+        possible = join([x.value, f"coalesce({bounds}, true)"], every=True)
+        return join([possible, x.null], every=False) if outcome.or_null else possible
 
     def _in_bucket(self, x: Domain, y: Domain) -> str:
         """Return the SQL for whether a file of a bucket partition may hold a constant."""

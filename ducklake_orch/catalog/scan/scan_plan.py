@@ -91,25 +91,25 @@ def plan_scan(
     predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
     keys = [parse_order(metadata.con, key, table.columns) for key in order_by or ()]
     wanted = choose(table, columns)
-    files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
+    live_files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     if keys and limit is not None:
-        files.keep_first(keys[0], limit)
-    judged = list(files.fetch())
-    found = tuple(file for file, _ in judged)
+        live_files.keep_first(keys[0], limit)
+    judged = list(live_files.fetch())
+    files = tuple(file for file, _ in judged)
     needed = _needed(table, wanted, predicate, keys)
     inlined = inlined_rows(history, at, needed)
-    versions = {file.schema_version for file in found} | {rows.schema_version for rows in inlined}
+    versions = {file.schema_version for file in files} | {rows.schema_version for rows in inlined}
     return ScanPlan(
         table=table,
         snapshot=at,
         columns=wanted,
         needed=needed,
         where=predicate,
-        files=found,
+        files=files,
         inlined=inlined,
         certain=frozenset(file.data_file_id for file, all_match in judged if all_match),
-        inlined_deletes=inlined_positions(files, found),
-        mappings=name_mappings(metadata, {file.mapping_id for file in found if file.mapping_id is not None}),
+        inlined_deletes=inlined_positions(live_files, files),
+        mappings=name_mappings(metadata, {file.mapping_id for file in files if file.mapping_id is not None}),
         schemas={version: history.columns(version) for version in sorted(versions)},
     )
 
@@ -142,45 +142,45 @@ def choose(table: TableDef, names: Sequence[str] | None) -> tuple[ColumnDef, ...
     """
     if names is None:
         return table.columns
-    known = {folded(column.name): column for column in table.columns}
+    by_name = {folded(column.name): column for column in table.columns}
     for name in names:
-        if folded(name) not in known:
+        if folded(name) not in by_name:
             raise ObjectNotFoundError(
                 f"Table `{table}` has no column `{name}`.",
                 remedy=nearest(name, [column.name for column in table.columns]),
             )
-    return tuple(known[folded(name)] for name in names)
+    return tuple(by_name[folded(name)] for name in names)
 
 
 def _needed(
     table: TableDef, wanted: Sequence[ColumnDef], predicate: Predicate | None, keys: Sequence[OrderKey]
 ) -> tuple[ColumnDef, ...]:
-    more = [*(predicate.columns if predicate else ()), *(column for key in keys for column in key.columns)]
-    ids = {column.column_id for column in [*wanted, *more]}
+    used = [*(predicate.columns if predicate else ()), *(column for key in keys for column in key.columns)]
+    ids = {column.column_id for column in [*wanted, *used]}
     return tuple(column for column in table.columns if column.column_id in ids)
 
 
-def inlined_positions(files: LiveFiles, found: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
+def inlined_positions(live_files: LiveFiles, files: Sequence[DataFile]) -> dict[int, tuple[int, ...]]:
     """Return the positions of the files' inlined deletions, by data file id."""
-    wanted = {file.data_file_id for file in found if file.inlined_deletes}
-    if not wanted or files.deletions is None:
+    wanted = {file.data_file_id for file in files if file.inlined_deletes}
+    if not wanted or live_files.deletions is None:
         return {}
     positions = defaultdict(list)
-    metadata = files.history.metadata
-    for file_id, position in metadata.rows(deletions_sql(metadata, files.deletions, files.at)):
+    metadata = live_files.history.metadata
+    for file_id, position in metadata.rows(deletions_sql(metadata, live_files.deletions, live_files.at)):
         if file_id in wanted:
             positions[int(file_id)].append(int(position))
-    return {file_id: tuple(sorted(some)) for file_id, some in positions.items()}
+    return {file_id: tuple(sorted(values)) for file_id, values in positions.items()}
 
 
 def name_mappings(metadata: Metadata, ids: set[int]) -> dict[int, tuple[MappedName, ...]]:
     """Return name mappings by id; within a mapping, columns have their own numbers and refer to their parent by it."""
     if not ids:
         return {}
-    some = ", ".join(map(str, sorted(ids)))
+    id_list = ", ".join(map(str, sorted(ids)))
     rows = metadata.rows(
         f"SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition"
-        f" FROM {metadata.table_sql('ducklake_name_mapping')} WHERE mapping_id IN ({some}) ORDER BY column_id"
+        f" FROM {metadata.table_sql('ducklake_name_mapping')} WHERE mapping_id IN ({id_list}) ORDER BY column_id"
     )
     inside = defaultdict(list)
     for row in rows:

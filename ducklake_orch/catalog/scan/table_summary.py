@@ -28,9 +28,9 @@ from ducklake_orch.results import Column, ColumnSummary, Partition, TableFile, T
 
 
 @contextmanager
-def looking(session: Session, name: TableName) -> Iterator[tuple[Metadata, TableDef, int]]:
+def reading_table(session: Session, name: TableName) -> Iterator[tuple[Metadata, TableDef, int]]:
     """Read a table's metadata at the session's snapshot, in one transaction, unaffected by concurrent compactions."""
-    with reading(session, f"Looking at `{name}`") as metadata:
+    with reading(session, f"Reading the metadata of `{name}`") as metadata:
         at = snapshot_of(session, metadata)
         yield metadata, metadata.table(name, at), at
 
@@ -48,14 +48,15 @@ def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
     keys = {field.column_id: field.transform for field in table.partition.fields} if table.partition else {}
     return [
         Column(
-            name=one.name,
+            name=column.name,
             type=str(kind),
-            nullable=one.nullable,
-            default=None if one.default == "NULL" else one.default,  # the engine stores "no default" as the text NULL
-            comment=one.comment,
-            partition=keys.get(one.column_id),
+            nullable=column.nullable,
+            # The engine stores "no default" as the text NULL.
+            default=None if column.default == "NULL" else column.default,
+            comment=column.comment,
+            partition=keys.get(column.column_id),
         )
-        for one, kind in zip(table.columns, kinds, strict=True)
+        for column, kind in zip(table.columns, kinds, strict=True)
     ]
 
 
@@ -78,14 +79,14 @@ def table_files(metadata: Metadata, table: TableDef, at: int, where: str | None 
 def table_partitions(metadata: Metadata, table: TableDef, at: int) -> list[Partition]:
     """List the partitions that have files, by the partition keys that the files were written with."""
     names = _Keys(TableHistory(metadata, table))
-    found: dict[tuple[int | None, tuple[str | None, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
-    some: dict[tuple[int | None, tuple[str | None, ...]], dict[str, str | None]] = {}
+    totals: dict[tuple[int | None, tuple[str | None, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
+    partitions: dict[tuple[int | None, tuple[str | None, ...]], dict[str, str | None]] = {}
     for file in _live(names.history, at):
         key = (file.partition_id, file.partition_values)
-        some.setdefault(key, names.values(file))
-        for n, more in enumerate((file.record_count - _deleted(file), 1, file.file_size)):
-            found[key][n] += more
-    return [Partition(some[key], *sums) for key, sums in found.items()]
+        partitions.setdefault(key, names.values(file))
+        for n, amount in enumerate((file.record_count - _deleted(file), 1, file.file_size)):
+            totals[key][n] += amount
+    return [Partition(partitions[key], *sums) for key, sums in totals.items()]
 
 
 def table_stats(metadata: Metadata, table: TableDef, at: int) -> TableStats:
@@ -115,19 +116,19 @@ def _columns(metadata: Metadata, table: TableDef, at: int, files: int) -> list[C
     )
     parts = [_sums_sql(metadata, table, kind, ids, live_ids, files) for kind, ids in by_type.items()]
     sums = {int(row[0]): row[1:] for row in metadata.rows(" UNION ALL ".join(parts))}
-    found = []
+    summaries = []
     for column_id, (path, leaf) in paths.items():
         size, values, nulls, nan, low, high = sums.get(column_id, (None,) * 6)
-        counts = [None if one is None else int(one) for one in (size, values, nulls)]
-        found.append(
+        counts = [None if number is None else int(number) for number in (size, values, nulls)]
+        summaries.append(
             ColumnSummary(path, duckdb_type(leaf), text(low), text(high), counts[2], counts[1], truth(nan), counts[0])
         )
-    return found
+    return summaries
 
 
 def _sums_sql(metadata: Metadata, table: TableDef, kind: str, ids: Sequence[int], live_ids: str, files: int) -> str:
-    def complete(sql: str, known: str) -> str:
-        return f"CASE WHEN count(*) = {files} AND bool_and({known}) THEN {sql} END"
+    def complete(sql: str, condition: str) -> str:
+        return f"CASE WHEN count(*) = {files} AND bool_and({condition}) THEN {sql} END"
 
     measured = "coalesce(null_count, 0) + coalesce(value_count, 0) > 0"
     counted = {

@@ -10,7 +10,14 @@ from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.search.fairness import Turns, session_of
-    from ducklake_orch.catalog.search.row_plan import RowPlan, inlined_sql, plan_rows, planning, travelled, travelling
+    from ducklake_orch.catalog.search.row_plan import (
+        RowPlan,
+        arrow_copy,
+        arrow_copy_sql,
+        inlined_sql,
+        plan_rows,
+        planning,
+    )
     from ducklake_orch.catalog.search.row_positions import DuckDBFinder, Finder, Hits, StoredHits, placed_sql
     from ducklake_orch.catalog.search.row_search import Losses, RowSearch, union_sql
 else:

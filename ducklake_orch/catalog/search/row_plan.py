@@ -59,10 +59,8 @@ class RowPlan:
             side: A prefix of the column name.
         """
         name = f"{side}{identifier(column.name)}"
-        known = next(
-            (column_def for column_def in self.table.columns if column_def.column_id == column.column_id), None
-        )
-        if known is not None and duckdb_type(known) == duckdb_type(column):
+        current = next((other for other in self.table.columns if other.column_id == column.column_id), None)
+        if current is not None and duckdb_type(current) == duckdb_type(column):
             return name
         return f"CAST({name} AS {duckdb_type(column)})"
 
@@ -74,7 +72,7 @@ class RowPlan:
     def inlined_versions(self) -> dict[str, frozenset[tuple[int, int]]]:
         """Return the ids of the inlined rows, each with the snapshot that added it, by inlined table."""
         both = row_id_name(self.table.columns), snapshot_id_name(self.table.columns)
-        versions = {name: (rows.column(one).to_pylist() for one in both) for name, rows in self.inlined.items()}
+        versions = {name: (rows.column(column).to_pylist() for column in both) for name, rows in self.inlined.items()}
         return {name: frozenset(zip(*pairs, strict=True)) for name, pairs in versions.items()}
 
 
@@ -117,17 +115,17 @@ def plan_rows(metadata: Metadata, table: TableDef, latest: SnapshotRow, where: s
     scan = plan_scan(metadata, table, latest.snapshot_id, where=where)
     condition = f" WHERE {scan.where.sql}" if scan.where else ""
     inlined = {}
-    for inlined_rows in scan.inlined:
+    for query in scan.inlined:
         columns = ", ".join(
-            [*(travelling(column) for column in table.columns if values), inlined_rows.row_id, inlined_rows.snapshot]
+            [*(arrow_copy_sql(column) for column in table.columns if values), query.row_id, query.snapshot]
         )
-        rows = travelled(metadata.con, f"SELECT {columns} FROM ({inlined_rows.sql}){condition}")
+        rows = arrow_copy(metadata.con, f"SELECT {columns} FROM ({query.sql}){condition}")
         if len(rows):
-            inlined[inlined_rows.table] = rows
+            inlined[query.table] = rows
     if inlined and values and any(column.type in ("variant", "geometry") for column in table.columns):
         raise UnsupportedStatementError(
-            f"Rows of `{table}` with a VARIANT are in the catalog, and cannot be changed there.",
-            remedy="Write them to files first: CALL ducklake_flush_inlined_data.",
+            f"Inlined rows of `{table}` have a VARIANT or GEOMETRY column, so they cannot be changed in the catalog.",
+            remedy="Flush them to files first: CALL ducklake_flush_inlined_data.",
         )
     lost = inlined_deletes(metadata, table, [file.data_file_id for file in scan.files if file.inlined_deletes])
     return RowPlan(latest, table, table, scan, inlined, lost)
@@ -147,7 +145,7 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
     return sources
 
 
-def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
+def arrow_copy(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
     """Return rows as an Arrow table for another connection; nested values are kept without loss as well."""
     con.execute("SET arrow_lossless_conversion = true")
     try:
@@ -156,7 +154,7 @@ def travelled(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
         con.execute("RESET arrow_lossless_conversion")
 
 
-def travelling(column: ColumnDef) -> str:
+def arrow_copy_sql(column: ColumnDef) -> str:
     """Return the SQL that makes a value survive Arrow: a cast to text, except for nested values and bytes."""
     name = identifier(column.name)
     return name if column.children or column.type == "blob" else f"CAST({name} AS VARCHAR) AS {name}"

@@ -50,12 +50,12 @@ class Hits:
     def forget_changed(self, files: Sequence[DataFile]) -> list[DataFile]:
         """Forget the positions of files that have changed; return the files to search: changed ones and new ones."""
         now = {file.data_file_id: _state(file) for file in files}
-        gone = [file_id for file_id, state in self._known.items() if now.get(file_id) != state]
-        for file_id in gone:
+        changed = [file_id for file_id, state in self._known.items() if now.get(file_id) != state]
+        for file_id in changed:
             del self._known[file_id]
             self._stored.pop(file_id, None)
-        if gone:
-            self.con.execute(f"DELETE FROM {self.TABLE} WHERE file IN ({', '.join(map(str, gone))})")
+        if changed:
+            self.con.execute(f"DELETE FROM {self.TABLE} WHERE file IN ({', '.join(map(str, changed))})")
         return [file for file in files if file.data_file_id not in self._known]
 
     def searched(self, files: Iterable[DataFile]) -> None:
@@ -65,7 +65,7 @@ class Hits:
     def counts(self) -> dict[int, int]:
         """Return the number of matching positions, by data file id."""
         counts = dict(self.con.execute(f"SELECT file, count(*) FROM {self.TABLE} GROUP BY file").fetchall())
-        return counts | {file_id: one.count for file_id, one in self._stored.items()}
+        return counts | {file_id: stored.count for file_id, stored in self._stored.items()}
 
     def add_stored(self, hits: Mapping[int, StoredHits]) -> None:
         """Record where the matching positions of data files are stored, by data file id."""
@@ -119,12 +119,12 @@ def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
         hits.footers |= read_columns(
             hits.con, [data_file.path for data_file in plan.files if data_file.path not in hits.footers]
         )
-    found = hits.footers[file.path]
+    footer = hits.footers[file.path]
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     return placed_rows_sql(
         file,
-        found,
-        stored_columns(plan.needed, found, names, file.path),
+        footer,
+        stored_columns(plan.needed, footer, names, file.path),
         plan.snapshot,
         plan.inlined_deletes.get(file.data_file_id, ()),
     )
@@ -139,8 +139,8 @@ class DuckDBFinder:
         """Search the files and put the matching positions into the table."""
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
         for file in files:
-            found = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
-            hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {found}{condition}")
+            positions = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
+            hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {positions}{condition}")
 
     def write_deletes(
         self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits

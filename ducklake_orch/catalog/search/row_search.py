@@ -136,11 +136,11 @@ class RowSearch:
 
     def kept(self, plan: RowPlan, losses: Losses) -> list[FileQuery]:
         """Return queries for the remaining rows of rewritten files, with their row ids."""
-        known = {column.column_id for column in plan.table.columns}
+        column_ids = {column.column_id for column in plan.table.columns}
         columns = ", ".join(
             f"{plan.as_target(column)} AS {identifier(column.name)}"
             for column in plan.target.columns
-            if column.column_id in known
+            if column.column_id in column_ids
         )
         position = position_name(plan.scan.needed)
         row_id = f"{row_id_name(plan.scan.needed)} AS {row_id_name(plan.target.columns)}"
@@ -183,10 +183,10 @@ class RowSearch:
         def write(lost: Sequence[Loss]) -> list[NewDeleteFile]:
             return finder.write_deletes(con, plan.table, write_id, lost, hits)
 
-        found = DeleteFiles(write, hits.positions_sql, losses.marked, plan.inlined_deletes)
+        staged = DeleteFiles(write, hits.positions_sql, losses.marked, plan.inlined_deletes)
         with self.working("Writing deletions"):
-            found.numbered(plan.latest.snapshot_id + 1)
-        return found
+            staged.numbered(plan.latest.snapshot_id + 1)
+        return staged
 
     @contextmanager
     def working(self, doing: str) -> Iterator[None]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ColumnDef, TableDef, beside, duckdb_type
+from ducklake_orch.catalog.metadata import ColumnDef, TableDef, duckdb_type, free_column_name
 from ducklake_orch.catalog.writing import explain, projection, source_columns, source_of
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded, identifier, literal
@@ -119,7 +119,7 @@ class MergeSource:
         if self._columns == table.columns:  # matches that refer to row numbers stay valid
             return self._given
         con, source = self._con, self._rows.relation(_SPOOL, table)
-        self.number = beside("__ducklake_orch_number", table.columns)
+        self.number = free_column_name("__ducklake_orch_number", table.columns)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
         columns = [column for column in table.columns if folded(column.name) in given]

@@ -107,7 +107,7 @@ class _Replacement:
         con, target, write_id = self.search.con, self.change.target, self.write.write_id
         with self.search.working("Writing the remaining rows"):
             if self.workers and self.workers.are_worth([query.file for query in queries]):
-                return self.workers.write(con, target, queries, [Hits.LENT], write_id, beside=self.change.files)
+                return self.workers.write(con, target, queries, [Hits.LENT], write_id, kept=self.change.files)
             return write_known_rows(con, target, union_sql([query.sql for query in queries]), write_id)
 
 

@@ -21,7 +21,7 @@ from ducklake_orch.catalog.metadata import (
     live,
 )
 from ducklake_orch.catalog.scan import LiveFiles, inlined_positions, name_mappings
-from ducklake_orch.catalog.search import travelled, travelling
+from ducklake_orch.catalog.search import arrow_copy, arrow_copy_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
     HistoryExpiredError,
@@ -148,11 +148,11 @@ def _inlined(history: TableHistory, at: int) -> "tuple[dict[str, pa.Table], dict
     ended = f"begin_snapshot <= {at} AND end_snapshot > {at}"
     added = f"begin_snapshot > {at} AND end_snapshot IS NULL"
     columns = history.table.columns
-    values = ", ".join(map(travelling, columns))
+    values = ", ".join(map(arrow_copy_sql, columns))
     tables_of: list[dict[str, pa.Table]] = []
     for condition in (ended, added):
         queries = inlined_versions(history, columns, condition)
         tables = {query.table: f"SELECT {values}, {query.row_id} FROM ({query.sql})" for query in queries}
-        read = {name: travelled(history.metadata.con, sql) for name, sql in tables.items()}
+        read = {name: arrow_copy(history.metadata.con, sql) for name, sql in tables.items()}
         tables_of.append({name: rows for name, rows in read.items() if len(rows)})
     return tables_of[0], tables_of[1]

@@ -37,9 +37,9 @@ class Source:
         data = _streamable(data)
         if isinstance(data, duckdb.DuckDBPyRelation):
             data, self._carried = carried(data)
-        whose = type(data).__module__.partition(".")[0]
+        module = type(data).__module__.partition(".")[0]
         # A relation, or data of an unknown type, may be based on a stream that can be read only once.
-        self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or whose in ("pandas", "polars")
+        self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or module in ("pandas", "polars")
         self._data = data
         self.is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes < _SMALL
         try:
@@ -54,7 +54,9 @@ class Source:
         self._landing = pa.schema([field.with_type(landing(field.type)) for field in self.schema])
         names = [folded(name) for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise DataError(f"The data have several columns {', '.join(twice)}.", remedy="Rename or drop all but one.")
+            raise DataError(
+                f"The data have several columns named {', '.join(twice)}.", remedy="Rename or drop all but one."
+            )
 
     def reader(self) -> Any:
         """Return the rows as a pyarrow.RecordBatchReader; if it fails, its error is kept as `failure`."""
@@ -69,15 +71,17 @@ class Source:
         import pyarrow as pa
 
         schema = self._landing
-        others = [(n, one.name, one.type) for n, one in enumerate(schema) if one.type != self.schema.field(n).type]
+        converted = [
+            (n, field.name, field.type) for n, field in enumerate(schema) if field.type != self.schema.field(n).type
+        ]
         try:
             for batch in reader:
                 columns = batch.columns
-                for n, name, kind in others:
+                for n, name, kind in converted:
                     columns[n] = landed(name, columns[n], kind)
                 for name, column in zip(schema.names, columns, strict=True):
                     refuse_cut(name, column)
-                yield pa.RecordBatch.from_arrays(columns, schema=schema) if others else batch
+                yield pa.RecordBatch.from_arrays(columns, schema=schema) if converted else batch
         except Exception as error:
             self.failure = error
             raise
@@ -99,7 +103,8 @@ class Source:
     def arriving(self, name: str) -> str:
         """Return the FROM item that reads the rows, which are registered as `name`, in their actual types."""
         casts = [
-            f"CAST({identifier(one)} AS {exact_wide(kind)}) AS {identifier(one)}" for one, kind in self._carried.items()
+            f"CAST({identifier(column)} AS {exact_wide(kind)}) AS {identifier(column)}"
+            for column, kind in self._carried.items()
         ]
         return f"(SELECT * REPLACE ({', '.join(casts)}) FROM {name})" if casts else name
 
@@ -117,10 +122,10 @@ class Source:
             if folded(column.name) in untyped
         ]
         typed += [f"{sql} AS {identifier(column)}" for column, sql in self._values.items()]
-        known = {folded(column.name): duckdb_type(column) for column in table.columns}
+        table_types = {folded(column.name): duckdb_type(column) for column in table.columns}
         for column, kind in self._carried.items():
             # An existing column of the table may have the wide integer type itself.
-            kind = kind if known.get(folded(column)) == kind else exact_wide(kind)
+            kind = kind if table_types.get(folded(column)) == kind else exact_wide(kind)
             typed.append(f"CAST({identifier(column)} AS {kind}) AS {identifier(column)}")
         return f"(SELECT * REPLACE ({', '.join(typed)}) FROM {name})" if typed else name
 
@@ -132,12 +137,12 @@ def source_of(data: Any, values: Mapping[str, str] | None = None) -> "Source":
 
 def _streamable(data: Any) -> Any:
     """Return data as an object with an Arrow stream."""
-    whose = type(data).__module__.partition(".")[0]
-    if whose == "polars" and hasattr(data, "collect"):
+    module = type(data).__module__.partition(".")[0]
+    if module == "polars" and hasattr(data, "collect"):
         return data.collect()  # a LazyFrame
-    if whose == "pandas" and hasattr(data, "reset_index"):
+    if module == "pandas" and hasattr(data, "reset_index"):
         return data.reset_index(drop=True)  # the index that filtering leaves would become a column
-    if whose == "pyarrow" and hasattr(data, "scanner"):
+    if module == "pyarrow" and hasattr(data, "scanner"):
         return data.scanner().to_reader()  # a dataset
     if not hasattr(data, "__arrow_c_stream__"):
         raise ConfigError(

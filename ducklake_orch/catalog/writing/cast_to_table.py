@@ -43,12 +43,12 @@ def projection(
         DataError: When columns do not fit; names all of them.
     """
     by_name = {folded(column.name): column for column in columns}
-    there = {folded(column.name) for column in table.columns}
+    table_names = {folded(column.name) for column in table.columns}
     names = [column.name for column in table.columns]
     problems = [
-        f"`{column.name}` is no column of the table. {nearest(column.name, names)}".strip()
+        f"`{column.name}` is not a column of the table. {nearest(column.name, names)}".strip()
         for column in columns
-        if folded(column.name) not in there
+        if folded(column.name) not in table_names
     ]
     parts = []
     for column in table.columns:
@@ -59,7 +59,7 @@ def projection(
     if problems:
         raise DataError(
             f"The data do not fit table `{table}`: {'; '.join(problems)}.",
-            remedy="Rename or cast them; `schema_evolution` adds columns (`add`) and lets integers grow (`promote`).",
+            remedy="Rename or cast them; `schema_evolution` adds columns (`add`) and widens integers (`promote`).",
         )
     return ", ".join(parts)
 
@@ -85,15 +85,15 @@ _FILE_MARK = "ducklake-orch: no Parquet file holds a value of column "
 
 _WHY = {
     "interval": (
-        "an interval below 0, of more than 49 days in hours, or finer than a millisecond",
+        "an interval that is negative, has more than 49 days in hours, or is finer than a millisecond",
         "Store its microseconds as BIGINT.",
     ),
     "int128": (
-        "an integer that is no DOUBLE exactly",
-        "Make the column DECIMAL(38, 0) or VARCHAR: they keep every digit.",
+        "an integer that DOUBLE does not represent exactly",
+        "Make the column DECIMAL(38, 0) or VARCHAR, which keep every digit.",
     ),
     "timetz": (
-        "a time with another offset than that of UTC",
+        "a time with an offset other than UTC",
         "Convert it to UTC, or store the time and the offset in two columns.",
     ),
 }
@@ -124,7 +124,7 @@ def _unstorable(value: str, column: ColumnDef, depth: int = 0) -> str | None:
                 _unstorable(f"struct_extract({value}, {literal(child.name)})", child, depth)
                 for child in column.children
             ]
-    return " OR ".join(f"({one})" for one in inside if one is not None) or None
+    return " OR ".join(f"({condition})" for condition in inside if condition is not None) or None
 
 
 def _has_zone(column: ColumnDef) -> bool:
@@ -142,17 +142,13 @@ def explain(error: duckdb.Error, table: TableDef) -> DataError | None:
     # Use only the first line: the statement follows, and it always contains the marks.
     message = str(error).strip().splitlines()[0]
     if _NULL_MARK in message:
-        column = message.partition(_NULL_MARK)[2]
-        return DataError(f"Column `{column}` of table `{table}` takes no NULL, and the data have one.")
+        name = message.partition(_NULL_MARK)[2]
+        return DataError(f"Column `{name}` of table `{table}` does not allow NULL, and the data contain one.")
     if _FILE_MARK in message:
-        column = message.partition(_FILE_MARK)[2]
-        types = " ".join(
-            leaf.type for column_def in table.columns if column_def.name == column for leaf in column_def.leaves()
-        )
+        name = message.partition(_FILE_MARK)[2]
+        types = " ".join(leaf.type for column in table.columns if column.name == name for leaf in column.leaves())
         reason, remedy = next(why for kind, why in _WHY.items() if kind in types)
-        return DataError(
-            f"Column `{column}` of table `{table}`: {reason} has no place in a Parquet file.", remedy=remedy
-        )
+        return DataError(f"Column `{name}` of table `{table}`: a Parquet file cannot store {reason}.", remedy=remedy)
     if isinstance(error, duckdb.ConversionException | duckdb.OutOfRangeException):
         return DataError(f"A value does not fit table `{table}`: {message}")
     return None

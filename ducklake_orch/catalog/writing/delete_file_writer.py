@@ -71,8 +71,8 @@ def write_delete_file(
     """
     parts = [new] if new else []
     for delete in file.deletes:
-        known = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
-        source = f"({known} FROM {parquet_sql(delete.path, delete.encryption_key)})"
+        typed = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
+        source = f"({typed} FROM {parquet_sql(delete.path, delete.encryption_key)})"
         parts.append(f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot})::BIGINT FROM {source}")
     if inlined:
         values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in inlined)
@@ -80,8 +80,8 @@ def write_delete_file(
     # A position that was deleted more than once counts from its first deletion.
     rows = f"SELECT pos, min(since) AS since FROM ({' UNION ALL '.join(parts)}) q(pos, since) GROUP BY pos"
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} AS {rows}")
-    found = con.execute(f"SELECT count(*), min(since), max(since) FROM {_DELETED}").fetchall()
-    count, first, last = found[0]
+    summary = con.execute(f"SELECT count(*), min(since), max(since) FROM {_DELETED}").fetchall()
+    count, first, last = summary[0]
     if "://" not in table.folder:
         os.makedirs(table.folder, exist_ok=True)
     path = f"{table.folder}{table.file_prefix(write_id)}-{uuid4()}-delete.parquet"

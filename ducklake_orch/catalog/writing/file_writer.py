@@ -19,7 +19,7 @@ from ducklake_orch.catalog.metadata import (
     NewFile,
     TableDef,
     VariantStats,
-    beside,
+    free_column_name,
     row_id_name,
     snapshot_id_name,
 )
@@ -105,9 +105,13 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
     # Row ids are an ordinary column of the file, but no column of the table in the catalog.
     row_id = ColumnDef(ROW_ID_FIELD, row_id_name(table.columns), "int64", nullable=False)
     wider = replace(table, columns=(*table.columns, row_id))
-    known = {leaf.column_id for column in table.columns for leaf in column.leaves()}
+    column_ids = {leaf.column_id for column in table.columns for leaf in column.leaves()}
     return [
-        replace(file, stats={key: one for key, one in file.stats.items() if key in known}, has_row_ids=True)
+        replace(
+            file,
+            stats={key: column_stats for key, column_stats in file.stats.items() if key in column_ids},
+            has_row_ids=True,
+        )
         for file in write_files(con, wider, source, write_id, known=True)
     ]
 
@@ -167,7 +171,9 @@ def _identity(table: TableDef) -> tuple[ColumnDef, ...]:
 def _versions(table: TableDef, file: NewFile) -> WrittenVersions:
     """Return a file of row versions as the catalog stores it, without statistics of row ids and snapshots."""
     snapshots, leaves = file.stats[SNAPSHOT_ID_FIELD], table.leaves()
-    file = replace(file, stats={key: one for key, one in file.stats.items() if key in leaves}, has_row_ids=True)
+    file = replace(
+        file, stats={key: column_stats for key, column_stats in file.stats.items() if key in leaves}, has_row_ids=True
+    )
     return WrittenVersions(file, int(snapshots.min_value or 0), int(snapshots.max_value or 0))
 
 
@@ -213,8 +219,8 @@ def _write_each_partition(
     transforms, or if a transform has the name of a column. So the rows are first stored in a temporary table, which can
     spill to disk.
     """
-    numbered = [beside(f"__ducklake_orch_key_{n}", table.columns) for n in range(len(keys))]
-    group = beside("__ducklake_orch_group", table.columns)
+    numbered = [free_column_name(f"__ducklake_orch_key_{n}", table.columns) for n in range(len(keys))]
+    group = free_column_name("__ducklake_orch_group", table.columns)
     computed = ", ".join(f"{key.sql} AS {name}" for key, name in zip(keys, numbered, strict=True))
     names = ", ".join(identifier(column.name) for column in table.columns)
     # DuckDB numbers the partitions, because not every key value survives the round trip through Python.
@@ -225,9 +231,9 @@ def _write_each_partition(
         files: list[NewFile] = []
         first = (f"any_value(CAST({name} AS VARCHAR))" for name in numbered)
         texts = ", ".join(f"{text}, url_encode({text})" for text in first)
-        found = con.execute(f"SELECT {group}, {texts} FROM {_SPOOL} GROUP BY {group}").fetchall()
+        partitions = con.execute(f"SELECT {group}, {texts} FROM {_SPOOL} GROUP BY {group}").fetchall()
         options["FILE_SIZE_BYTES"] = str(file_size(table.options))
-        for number, *pairs in found:
+        for number, *pairs in partitions:
             values, encoded = tuple(pairs[::2]), pairs[1::2]
             hive = "".join(key.folder_of(text) for key, text in zip(keys, encoded, strict=True))
             folder = table.folder + (hive if options.get("HIVE_FILE_PATTERN") != "false" else "")
@@ -252,9 +258,9 @@ def _copy(
         os.makedirs(folder, exist_ok=True)
     target = literal(folder.rstrip("/"))
     text = ", ".join(f"{name} {value}" for name, value in options.items())
-    found = con.execute(f"COPY ({sql}) TO {target} ({text})").fetchall()
+    written = con.execute(f"COPY ({sql}) TO {target} ({text})").fetchall()
     files = []
-    for path, count, size, footer, stats, partition in found:
+    for path, count, size, footer, stats, partition in written:
         if count:
             given = tuple(partition[key.folder] for key in keys) if keys else values
             columns, variants = _statistics(stats, leaf_paths(table.columns))
@@ -264,34 +270,34 @@ def _copy(
 
 def leaf_paths(columns: Sequence[ColumnDef]) -> dict[str, ColumnDef]:
     """Return the columns that hold values, by their quoted paths as in COPY's statistics and in footers."""
-    found: dict[str, ColumnDef] = {}
+    leaves: dict[str, ColumnDef] = {}
 
     def visit(column: ColumnDef, prefix: str) -> None:
         path = f"{prefix}{identifier(column.name)}"
         if not column.children:
-            found[path] = column
+            leaves[path] = column
         for child in column.children:
             visit(child, f"{path}.")
 
     for column in columns:
         visit(column, "")
-    return found
+    return leaves
 
 
 def _statistics(
     stats: Mapping[str, Mapping[str, str]], leaves: Mapping[str, ColumnDef]
 ) -> tuple[dict[int, ColumnStats], tuple[VariantStats, ...]]:
-    found, variants = dict[int, ColumnStats](), list[VariantStats]()
+    columns, variants = dict[int, ColumnStats](), list[VariantStats]()
     for path, leaf in leaves.items():
         if leaf.type == "variant" and f'{path}."metadata"' in stats:
-            found[leaf.column_id], fields = variant_stats(leaf.column_id, path, stats)
+            columns[leaf.column_id], fields = variant_stats(leaf.column_id, path, stats)
             variants += fields
     for path, values in stats.items():
-        if (known := leaves.get(path)) is not None and known.type in _UNCOUNTED:
-            found[known.column_id] = ColumnStats(int(values["column_size_bytes"]))
-        elif known is not None:
-            found[known.column_id] = copied_stats(values, _geometry(values) if known.type == "geometry" else None)
-    return found, tuple(variants)
+        if (column := leaves.get(path)) is not None and column.type in _UNCOUNTED:
+            columns[column.column_id] = ColumnStats(int(values["column_size_bytes"]))
+        elif column is not None:
+            columns[column.column_id] = copied_stats(values, _geometry(values) if column.type == "geometry" else None)
+    return columns, tuple(variants)
 
 
 def _geometry(values: Mapping[str, str]) -> str:

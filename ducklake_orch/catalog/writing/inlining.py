@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import NewFile, Relation, TableDef, beside, stored_types
+from ducklake_orch.catalog.metadata import NewFile, Relation, TableDef, free_column_name, stored_types
 from ducklake_orch.catalog.writing.cast_to_table import explain
 from ducklake_orch.catalog.writing.file_writer import fitted, write_files
 from ducklake_orch.engine.dialects import Dialect, dialect_of
@@ -38,19 +38,17 @@ class FewRows:
 def row_limit(config: "LakeConfig", table: TableDef) -> int:
     """Return the maximum number of rows that one write inlines; 0 if the catalog would not return the values intact."""
     limit = table.options.get("data_inlining_row_limit", config.data_inlining_row_limit)
-    return 0 if _reason_against(dialect_of(config), table) else int(_DEFAULT_LIMIT if limit is None else limit)
+    return int(_DEFAULT_LIMIT if limit is None else limit) if _can_inline(dialect_of(config), table) else 0
 
 
-def _reason_against(dialect: Dialect[Any], table: TableDef) -> str | None:
-    if not dialect.keeps_rows:
-        return "the catalog takes no rows from this package"
-    if any(column.children or column.type in ("geometry", "variant") for column in table.columns):
-        return "not all such values come back as they were"  # for example, texts in structs lose their apostrophes
-    if stored_types(dialect, table.columns) is None:
-        return "no table of the catalog has such columns"
-    if not all(dialect.flushes_column(column.name) for column in table.columns):
-        return "the engine cannot flush rows with such a column"
-    return None
+def _can_inline(dialect: Dialect[Any], table: TableDef) -> bool:
+    return (
+        dialect.keeps_rows
+        # The catalog does not return all such values intact: for example, texts in structs lose their apostrophes.
+        and not any(column.children or column.type in ("geometry", "variant") for column in table.columns)
+        and stored_types(dialect, table.columns) is not None
+        and all(dialect.flushes_column(column.name) for column in table.columns)
+    )
 
 
 def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
@@ -92,7 +90,7 @@ def few_rows(
             files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
         named = ((column.type, identifier(column.name)) for column in table.columns)
         texts = ", ".join(f"{dialect.inlined_text(kind, name)} AS {name}" for kind, name in named)
-        ordinal = beside("ordinal", table.columns)
+        ordinal = free_column_name("ordinal", table.columns)
         rows = con.execute(f"SELECT row_number() OVER () - 1 AS {ordinal}, {texts} FROM {_FEW}").to_arrow_table()
     finally:
         con.execute(f"DROP TABLE {_FEW}")

@@ -79,7 +79,7 @@ class Workers(Protocol):
         lent: Sequence[Lent],
         write_id: str,
         *,
-        beside: Sequence[NewFile] = (),
+        kept: Sequence[NewFile] = (),
     ) -> list[NewFile]:
         """Write the rows of queries, which have row ids, into files of a table.
 
@@ -89,7 +89,7 @@ class Workers(Protocol):
             queries: The queries.
             lent: The temporary tables that the queries read.
             write_id: The write's id, which becomes part of the files' names. Other files with this id are deleted.
-            beside: Files with this write id that are kept.
+            kept: Files with this write id that are not deleted.
         """
 
 
@@ -111,15 +111,15 @@ def staged(
     """Stage temporary tables in the lake's storage for the duration of a block; yield the query for each one's rows."""
     write_id = uuid4().hex
     try:
-        yield {one: _staged(con, table, one, write_id) for one in lent}
+        yield {lent_table: _staged(con, table, lent_table, write_id) for lent_table in lent}
     finally:
         remove_written(config, staged_table(table, ()).folder, write_id)
 
 
 def _staged(con: duckdb.DuckDBPyConnection, table: TableDef, lent: Lent, write_id: str) -> str:
-    place = replace(staged_table(table, lent.columns), options=table.options)
+    stand_in = replace(staged_table(table, lent.columns), options=table.options)
     rows = f"(FROM {lent.name} ORDER BY {lent.order})"
-    return staged_sql(con, lent.columns, write_files(con, place, rows, write_id))
+    return staged_sql(con, lent.columns, write_files(con, stand_in, rows, write_id))
 
 
 def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], files: Sequence[NewFile]) -> str:
@@ -127,10 +127,10 @@ def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], f
     if not files:
         values = (f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}" for column in columns)
         return f"SELECT {', '.join(values)} WHERE false"
-    found = read_columns(con, [file.path for file in files])
+    footers = read_columns(con, [file.path for file in files])
     parts = []
-    for path in found:
-        stored = stored_columns(columns, found[path], None, path)
+    for path in footers:
+        stored = stored_columns(columns, footers[path], None, path)
         values = (f"{value_sql(column)} AS {identifier(column.column.name)}" for column in stored)
-        parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)} AS {renamed(found[path])}")
+        parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)} AS {renamed(footers[path])}")
     return " UNION ALL ".join(parts)

@@ -54,20 +54,22 @@ def _column(name: str, kind: Any, ids: Iterator[int], outer: str = "") -> Column
     column_id = next(ids)
     if kind.id in ("list", "array"):
         inside = [("element", kind.children[0][1])]
-        word = "list"
+        type_name = "list"
     elif kind.id == "struct":
-        inside, word = list(kind.children), "struct"
+        inside, type_name = list(kind.children), "struct"
     elif kind.id == "map":
-        inside, word = [("key", kind.children[0][1]), ("value", kind.children[1][1])], "map"
+        inside, type_name = [("key", kind.children[0][1]), ("value", kind.children[1][1])], "map"
     elif kind.id == "enum":
-        inside, word = [], "varchar"
+        inside, type_name = [], "varchar"
     else:
-        inside, word = [], ducklake_type(str(kind))
-    if not storable(word):
-        raise DataError(f"`{path}` is {kind} in the data, and no lake has such columns.", remedy="Cast it or drop it.")
+        inside, type_name = [], ducklake_type(str(kind))
+    if not storable(type_name):
+        raise DataError(
+            f"`{path}` is {kind} in the data, a type that a lake cannot store.", remedy="Cast it or drop it."
+        )
     children = tuple(_column(child, inner, ids, path) for child, inner in inside)
     return ColumnDef(
-        column_id, name, word, nullable=True, children=children, default_type="" if children else "literal"
+        column_id, name, type_name, nullable=True, children=children, default_type="" if children else "literal"
     )
 
 
@@ -151,8 +153,11 @@ def check_layout(
 
 def _is_key(con: duckdb.DuckDBPyConnection, term: SortTerm, key: SortKey) -> bool:
     """Return whether a requested sort term is the table's key; the order of NULLs counts only if the term gives it."""
-    same = (_written(con, term.expression), term.direction or "ASC") == (_written(con, key.expression), key.direction)
-    return same and term.nulls.replace(" ", "_") in ("", key.nulls)
+    is_same = (_written(con, term.expression), term.direction or "ASC") == (
+        _written(con, key.expression),
+        key.direction,
+    )
+    return is_same and term.nulls.replace(" ", "_") in ("", key.nulls)
 
 
 def evolved(metadata: Metadata, table: TableDef, given: Sequence[tuple[str, Any]], *, promote: bool) -> TableDef:
@@ -172,18 +177,18 @@ def evolved(metadata: Metadata, table: TableDef, given: Sequence[tuple[str, Any]
     return replace(table, columns=(*columns, *added))
 
 
-def commented(table: TableDef, known: TableDef | None, comments: Mapping[str, str]) -> TableDef:
+def commented(table: TableDef, current: TableDef | None, comments: Mapping[str, str]) -> TableDef:
     """Return the table with comments on its new columns; existing columns keep their comments.
 
     Args:
         table: The table to write for.
-        known: The current table, if it exists.
+        current: The current table, if it exists.
         comments: Comments by column name.
     """
-    there = {column.column_id for column in known.columns} if known else set()
+    existing = {column.column_id for column in current.columns} if current else set()
     texts = {folded(name): text for name, text in comments.items()}
     columns = (
-        column if column.column_id in there else replace(column, comment=texts.get(folded(column.name)))
+        column if column.column_id in existing else replace(column, comment=texts.get(folded(column.name)))
         for column in table.columns
     )
     return replace(table, columns=tuple(columns))
@@ -198,5 +203,5 @@ def _evolve(column: ColumnDef, given: tuple[str, Any] | None, ids: Iterator[int]
         children = [_evolve(child, inside.pop(folded(child.name), None), ids, promote) for child in column.children]
         children += [_column(name, inner, ids) for name, inner in inside.values()]
         return replace(column, children=tuple(children))
-    word = ducklake_type(str(kind))
-    return replace(column, type=word) if promote and word in _PROMOTIONS.get(column.type, ()) else column
+    type_name = ducklake_type(str(kind))
+    return replace(column, type=type_name) if promote and type_name in _PROMOTIONS.get(column.type, ()) else column

@@ -74,16 +74,16 @@ class RowsInside:
 
 def _gathered(reader: Any) -> Iterator[list[Any]]:
     """Yield lists of batches; small ones are combined, because a query for each would cost more than the check."""
-    found: list[Any] = []
+    gathered: list[Any] = []
     rows = size = 0
     for batch in reader:
-        found.append(batch)
+        gathered.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _ROWS or size >= _BYTES:
-            yield found
-            found, rows, size = [], 0, 0
-    if found:
-        yield found
+            yield gathered
+            gathered, rows, size = [], 0, 0
+    if gathered:
+        yield gathered
 
 
 def rows_outside(table: TableDef, where: str, count: int, example: Any) -> RowsOutsideError:
