@@ -8,8 +8,7 @@ from airflow.sdk import DAG, TaskGroup, chain
 
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.maintenance_operators import DuckLakeHealthOperator, DuckLakeMaintenanceOperator
-
-OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
+from ducklake_orch.config.maintenance import OPERATIONS
 
 
 def maintenance_task_group(

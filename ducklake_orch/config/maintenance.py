@@ -170,8 +170,12 @@ class MaintenancePolicy(Model):
 
     def older_than(self, operation: str) -> timedelta:
         """Return the minimum age at which `expire`, `cleanup` or `orphans` removes something."""
-        ages = {"expire": self.expire.older_than, "cleanup": self.cleanup.older_than}
-        return ages.get(operation, self.orphans.older_than)
+        ages = {
+            "expire": self.expire.older_than,
+            "cleanup": self.cleanup.older_than,
+            "orphans": self.orphans.older_than,
+        }
+        return ages[operation]
 
     def refuse_below_floors(self) -> None:
         """Refuse retentions below their floors, so that a typo does not delete data.

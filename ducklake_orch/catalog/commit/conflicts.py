@@ -1,7 +1,8 @@
 """Check a planned change for conflicts with what was committed since, at the finest granularity that is safe.
 
 A replacement finds the rows that it retires inside its commit. So earlier commits conflict with it only if they changed
-the table that its files were written for. `docs/concurrency.md` lists every pair of concurrent changes.
+the table that its files were written for. Where it must rewrite files, it also searches the rows that were committed
+since its plan (`late_rows.py`). `docs/concurrency.md` lists every pair of concurrent changes.
 """
 
 from collections.abc import Iterable, Mapping

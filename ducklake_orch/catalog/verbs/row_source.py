@@ -1,4 +1,7 @@
-"""The rows of a write, and how they become files: this process writes Arrow data, executors write Spark data."""
+"""The rows of a write, and whether they become files or inlined rows.
+
+This process writes Arrow data, executors write Spark data.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager

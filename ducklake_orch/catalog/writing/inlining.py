@@ -1,4 +1,7 @@
-"""Prepare small writes as inlined rows, which the catalog itself stores, so that such a commit writes no file."""
+"""Prepare small writes as inlined rows, which the catalog itself stores, so that such a commit writes no file.
+
+`verbs/row_source.py` decides which writes are small.
+"""
 
 import tempfile
 from dataclasses import dataclass, replace
