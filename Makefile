@@ -88,7 +88,7 @@ airflow: $(VENV)/.airflow ## Run Airflow with the DAGs of airflow_dags, on a lak
 		PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/airflow standalone $(ARGS)
 
 .PHONY: e2e
-e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and what is shipped for them
+e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and the shipped pipelines
 	$(PYTEST) -m e2e $(ARGS)
 
 .PHONY: test
@@ -169,7 +169,7 @@ bench-spark bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure
 	$(call measure,.venv-spark/bin/python,$*)
 
 .PHONY: bench-dagster
-bench-dagster: ## Measure the IO manager, beside that of dagster-deltalake
+bench-dagster: ## Measure the IO manager, compared with dagster-deltalake
 	$(call install,.venv-dagster,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
 	$(call measure,.venv-dagster/bin/python,dagster)
 

@@ -147,7 +147,7 @@ class HistoryExpiredError(SnapshotNotFoundError):
 
 
 class ReadOnlyError(TerminalError):
-    """A write on a read-only or pinned connection."""
+    """A write on a connection that is read-only or opened at a past snapshot."""
 
 
 class UnsupportedStatementError(TerminalError):

@@ -46,7 +46,7 @@ class CommitInfo:
     """Author and reason of a commit, stored in its snapshot.
 
     Attributes:
-        author: Who is responsible.
+        author: Author of the commit.
         message: Reason for the commit.
         extra: Anything else that JSON can hold.
     """

@@ -126,7 +126,7 @@ def _table(conn_id: str, family: Family, given: Any) -> Fields:
         given = _json(f"The {family.what} of connection `{conn_id}`", text) if text.startswith("{") else {"url": given}
     if not isinstance(given, Mapping):
         raise ConfigError(
-            f"The {family.what} of connection `{conn_id}` is a {type(given).__name__}.",
+            f"The {family.what} of connection `{conn_id}` has the type `{type(given).__name__}`.",
             remedy="Give a URL, or an object with a `type`.",
         )
     fields = dict(given)

@@ -1,7 +1,8 @@
 """A DB-API connection to a lake, for Airflow's own SQL operators, checks and sensors.
 
 A cursor of DuckDB is a separate connection: it does not keep `USE` and does not see the open transaction. The cursors
-here share one connection. Their writes wait for the catalog's lock and carry a write id, as all our writes do.
+here share one connection. Their writes wait for the catalog's lock and carry a write id, like all writes of
+ducklake-orch.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

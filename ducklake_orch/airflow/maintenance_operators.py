@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -21,7 +20,6 @@ log = logging.getLogger("ducklake_orch")
 _LISTED = 200
 Text = str | None
 Number = int | str | None
-_KILLED = re.compile(r"SIG\w+ came|interrupted")
 
 
 class DuckLakeMaintenanceOperator(LakeOperator):
@@ -75,8 +73,8 @@ class DuckLakeMaintenanceOperator(LakeOperator):
                 return _result(plan.to_dict() | {"dry_run": True})
             report = lake.maintain(plan, spark=session)
             log.info("%s", report)
-            if any(_KILLED.match(step.reason) for step in report.operations if step.status == "stopped"):
-                raise SystemExit(f"task `{self.task_id}` was asked to end, and ended after the running step")
+            if report.signal is not None:
+                raise SystemExit(f"{report.signal} ended task `{self.task_id}` before its maintenance was complete")
             report.raise_for_error()
             return _result(report.to_dict())
 

@@ -68,7 +68,7 @@ class LakeSensor(BaseSensorOperator):
             except TransientError as error:
                 if not self.wait_when_down:
                     raise
-                log.warning("the lake of `%s` does not answer, and is asked again: %s", self.ducklake_conn_id, error)
+                log.warning("the lake of `%s` does not answer; the sensor retries: %s", self.ducklake_conn_id, error)
         return PokeReturnValue(is_done=found is not None, xcom_value=found)
 
     def execute(self, context: Context) -> Any:

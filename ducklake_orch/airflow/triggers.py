@@ -72,7 +72,7 @@ class DuckLakeSnapshotTrigger(BaseEventTrigger):
         try:
             return await asyncio.to_thread(self._change)
         except TransientError as error:
-            log.warning("the lake of `%s` does not answer, and is asked again: %s", self.ducklake_conn_id, error)
+            log.warning("the lake of `%s` does not answer; the trigger retries: %s", self.ducklake_conn_id, error)
             return None
 
     def _change(self) -> Change | None:

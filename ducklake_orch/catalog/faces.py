@@ -1,9 +1,10 @@
-"""Lazy faces: what a package of `catalog/` exports is loaded when it is first asked for.
+"""Lazy exports: a name that a package of `catalog/` exports is imported on first use.
 
 Other packages import from a face only: `from ducklake_orch.catalog.scan import plan_scan`. Such an import must load no
-more than the one module that is wanted: Spark tasks that read must not load pydantic, and a process that only parses
-definitions must load no engine. So a face names its exports in imports under `TYPE_CHECKING`, which never run, and
-`lazy_face` finds them in the compiled code of the face. Spark tasks get compiled code only, so the source cannot serve.
+more than the one module that defines the name: Spark tasks that read must not load pydantic, and a process that only
+parses definitions must load no engine. So a face names its exports in imports under `TYPE_CHECKING`, which never run,
+and `lazy_face` finds them in the compiled code of the face. Spark tasks get compiled code only, so the source cannot
+serve.
 """
 
 import dis

@@ -22,7 +22,7 @@ def fsck(
     list_storage: Annotated[bool, typer.Option("--list-storage", help="Also list the storage.")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired without guessing.")] = False,
 ) -> None:
-    """Find broken states of the lake, explain them, and repair them if asked to."""
+    """Find and explain broken states of the lake; repair them with --repair."""
     report = options.open().fsck(deep=deep, storage=list_storage, repair=repair)
     if options.json:
         print_json(report)

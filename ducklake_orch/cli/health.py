@@ -29,7 +29,7 @@ def health(
         Format, typer.Option("--format", help="Text for people, or metrics for Prometheus.")
     ] = Format.TEXT,
 ) -> None:
-    """Grade the lake and its tables against the thresholds of its policy; exit code 1 when something is bad."""
+    """Grade the lake and its tables against the thresholds of its policy; exit code 1 if a grade is `bad`."""
     report = options.open().health()
     if format_ is Format.PROMETHEUS:
         typer.echo(report.to_prometheus(), nl=False)

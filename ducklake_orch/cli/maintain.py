@@ -33,7 +33,7 @@ def maintain(
         typer.Option("--spark", help="Let Spark run large steps, in the submitted session or a new local one."),
     ] = False,
 ) -> None:
-    """Flush, rewrite, merge, expire, clean up and look for orphans, as the lake's `maintenance` policy says."""
+    """Flush, rewrite, merge, expire, clean up and find orphans, as the lake's `maintenance` policy says."""
     lake = options.open()
     spark = _session() if with_spark else None
     planned = lake.plan_maintenance(operations=operation, schemas=schema, tables=table, spark=spark)

@@ -222,7 +222,8 @@ class MotherDuckCatalog(UrlModel):
     token: SecretStr | None = Field(default=None, description="Access token; default is MotherDuck's own variable.")
     mode: Literal["managed", "own_bucket", "own_compute"] = Field(
         default="managed",
-        description="Who stores and computes: MotherDuck; your bucket and MotherDuck; or your bucket and this process.",
+        description="`managed`: MotherDuck stores and computes; `own_bucket`: your bucket, MotherDuck computes;"
+        " `own_compute`: your bucket, this process computes.",
     )
     region: str | None = Field(default=None, description="Region of the MotherDuck organisation, such as `us-east-1`.")
     secret_name: str | None = Field(default=None, description="Secret at MotherDuck that gives access to the bucket.")

@@ -75,7 +75,7 @@ RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "informati
 
 
 class RetryPolicy(Model):
-    """How often and how patiently transient failures are tried again."""
+    """Attempts at a transient failure, and the waits between them."""
 
     max_attempts: int = Field(default=10, ge=1, description="Most attempts, including the first.")
     max_seconds: float = Field(default=120, ge=0, description="Seconds after which no new attempt starts.")
@@ -141,8 +141,8 @@ class LakeConfig(Model):
     extensions: list[str] = Field(default_factory=list, description="Further DuckDB extensions to load.")
     memory_limit: Memory = Field(default=None, description="Memory limit of the engine in this process, such as `2GB`.")
     threads: int | None = Field(default=None, ge=1, description="Threads of the engine in this process.")
-    temp_directory: str | None = Field(default=None, description="Where the engine spills to.")
-    max_temp_directory_size: Memory = Field(default=None, description="How much the engine may spill.")
+    temp_directory: str | None = Field(default=None, description="Folder for the engine's spill files.")
+    max_temp_directory_size: Memory = Field(default=None, description="Maximum size of the engine's spill files.")
     task_memory_limit: Memory = Field(default="512 MiB", description="Memory limit of the engine in one Spark task.")
     lock_timeout: Duration = Field(default=timedelta(seconds=60), description="How long a write waits for the lock.")
     keep_keys: Duration = Field(default=timedelta(days=30), description="How long idempotency keys are kept.")
@@ -229,7 +229,7 @@ class LakeConfig(Model):
         if self.alias.lower() in RESERVED_ALIASES or not self.alias.strip() or "\x00" in self.alias:
             raise ValueError(f"`alias` = {self.alias!r} is a name that DuckDB reserves")
         if self.snapshot is not None and self.as_of is not None:
-            raise ValueError("`snapshot` and `as_of` both pin the lake: give one")
+            raise ValueError("`snapshot` and `as_of` cannot be combined: give one of them")
         if self.as_of is not None and self.as_of.tzinfo is None:
             raise ValueError(f"`as_of` = {self.as_of.isoformat()} has no time zone: add one, such as `+00:00`")
         if any(key.lower() == "timezone" and value != "UTC" for key, value in self.settings.items()):

@@ -15,9 +15,9 @@ from ducklake_orch.errors import MaintenanceFloorError
 Engine = Literal["auto", "extension", "duckdb", "spark"]
 
 OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
-# Below these ages, data that a running writer or reader needs cannot be told from unneeded data.
+# Below these ages, data that a running writer or reader needs cannot be distinguished from unneeded data.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
-_ENGINE = "What runs it: the extension's own function, ducklake-orch in this process (`duckdb`), or Spark's executors."
+_ENGINE = "Engine of the operation: the extension's own function, ducklake-orch in this process (`duckdb`), or Spark."
 
 
 class FlushPolicy(Model):
@@ -150,7 +150,9 @@ class MaintenancePolicy(Model):
     budget_bytes: Size | None = Field(default=None, gt=0, description="Bytes after which no step of a table starts.")
     memory_limit: Memory = Field(default=None, description="Memory limit of the engine; default is the lake's.")
     threads: int | None = Field(default=None, ge=1, description="Threads of the engine; default is the lake's.")
-    temp_directory: str | None = Field(default=None, description="Where the engine spills to; default is the lake's.")
+    temp_directory: str | None = Field(
+        default=None, description="Folder for the engine's spill files; default is the lake's."
+    )
     on_error: Literal["continue", "stop"] = Field(
         default="continue", description="Whether other tables are maintained after a failure."
     )

@@ -84,7 +84,7 @@ def _resolved(field: str, value: Any) -> Any:
 
 
 class RetryPolicy(Part):
-    """How often and with which waits transient failures are retried."""
+    """Attempts at a transient failure, and the waits between them."""
 
     max_attempts: int | None = None
     max_seconds: float | None = None

@@ -22,7 +22,7 @@ _FILES_IN_ONE_CALL = 500
 
 
 def delete_files(config: LakeConfig, paths: Sequence[str]) -> Mapping[str, str]:
-    """Delete files of a lake; a missing file is no failure.
+    """Delete files of a lake; a missing file counts as deleted.
 
     Args:
         config: The lake.

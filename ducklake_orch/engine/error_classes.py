@@ -223,7 +223,11 @@ RULES = [
         StatementError,
         "Raise `memory_limit` (in Spark's tasks: `task_memory_limit`), or write fewer partitions at once.",
     ),
-    Rule(r"^(?:INTERRUPT Error|Interrupted)", StatementTimeoutError, "Raise `timeout`, or run less at once."),
+    Rule(
+        r"^(?:INTERRUPT Error|Interrupted)",
+        StatementTimeoutError,
+        "Raise `timeout`, or run fewer commands in one call.",
+    ),
     Rule(r"already exists", ObjectExistsError, "Pass `if_not_exists=True` (in SQL: IF NOT EXISTS) to keep it."),
     Rule(
         r"(?:Table|View|Schema|Column|Catalog|Macro|Function) with name .* does not exist|does not exist!"

@@ -240,7 +240,7 @@ class FileQueue:
             return "a reader, or a writer that has just taken it"
 
     def holder(self) -> str | None:
-        """Say who holds the lock now, or None when it is free."""
+        """Return the holder of the lock, or None if it is free."""
         if not self.path.exists():
             return None
         with self._opened() as file:
@@ -298,7 +298,7 @@ class PostgresQueue:
             _warn_of_long_hold(purpose, started, self._name)
 
     def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
-        """Say who holds the lock now, or None when it is free."""
+        """Return the holder of the lock, or None if it is free."""
         high, low = (self.key >> 32) & 0xFFFFFFFF, self.key & 0xFFFFFFFF
         sql = (
             "select a.application_name || ', backend ' || a.pid || coalesce(' from ' || a.client_addr::text, '')"
@@ -307,7 +307,7 @@ class PostgresQueue:
             f" where l.locktype = 'advisory' and l.granted and l.classid = {high} and l.objid = {low}"
             " and l.database = (select oid from pg_database where datname = current_database())"
         )
-        with contextlib.suppress(Exception):  # only words for a message: the lock itself does not depend on them
+        with contextlib.suppress(Exception):  # The name of the holder is only for a message; the lock works without it.
             cursor.execute("ROLLBACK")
         row = cursor.execute(self._dialect.query(sql, alias=LOCK_ALIAS)).fetchone()
         return str(row[0]) if row else None
@@ -352,7 +352,7 @@ class MySQLQueue:
                 _warn_of_long_hold(purpose, started, self._name)
 
     def holder(self, cursor: duckdb.DuckDBPyConnection) -> str | None:
-        """Say who holds the lock now, or None when it is free."""
+        """Return the holder of the lock, or None if it is free."""
         with contextlib.suppress(Exception):  # only words for a message
             cursor.execute("ROLLBACK")
         sql = (

@@ -32,7 +32,7 @@ class TimeLimit:
         """Return the error for the interrupted commands."""
         return StatementTimeoutError(
             f"The commands were interrupted after their time limit of {self._seconds} s.",
-            remedy="Raise `timeout`, or run less at once.",
+            remedy="Raise `timeout`, or run fewer commands in one call.",
         )
 
     def __enter__(self) -> Self:

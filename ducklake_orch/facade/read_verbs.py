@@ -61,7 +61,7 @@ class ReadVerbs(LakeHandle):
             where: A condition in DuckDB's SQL; files that cannot meet it are not read.
             snapshot: The snapshot to read; by default the latest.
             as_of: The time to read at.
-            engine: What reads the files in Spark: `native` (Spark's own Parquet reader, wherever it reads right),
+            engine: Reader of the files in Spark: `native` (Spark's own Parquet reader, wherever its result is correct),
                 `duckdb` in its tasks, or `auto`.
 
         Examples:

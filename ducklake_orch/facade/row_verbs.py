@@ -25,13 +25,16 @@ class RowVerbs(LakeHandle):
         idempotency_key: str | None = None,
         commit: CommitInfo | None = None,
     ) -> WriteResult:
-        """Delete rows in one snapshot. A file that loses few of its rows gets a delete file instead of a new version.
+        """Delete rows in one snapshot.
+
+        A file that loses a small share of its rows gets a delete file and is not rewritten.
 
         Args:
             table: `table` or `schema.table`.
             where: Which rows to delete, as a condition in DuckDB's SQL.
             spark: A session whose tasks may search for the rows.
-            engine: What searches for them: `duckdb` in this process, `spark`, or `auto`, by the bytes to read.
+            engine: Engine of the search: `duckdb` in this process, `spark`, or `auto`, which decides by the bytes to
+                read.
             dry_run: Only report how many rows would be deleted.
             expect_snapshot: Fail when rows that may meet the condition have changed since this snapshot.
             idempotency_key: The caller's name for this work, stored with the snapshot.
@@ -75,7 +78,8 @@ class RowVerbs(LakeHandle):
             set: Columns and their new values, as expressions in DuckDB's SQL over the row before the update.
             where: Which rows to update, as a condition in DuckDB's SQL; by default all.
             spark: A session whose tasks may search for the rows and write their new versions.
-            engine: What does the work: `duckdb` in this process, `spark`, or `auto`, by the bytes to read.
+            engine: Engine of the update: `duckdb` in this process, `spark`, or `auto`, which decides by the bytes to
+                read.
             dry_run: Only report how many rows would be updated.
             expect_snapshot: Fail when rows that may meet the condition have changed since this snapshot.
             idempotency_key: Identifies the work across retries: a committed update whose new values depend on the old

@@ -62,10 +62,10 @@ class WriteVerbs(LakeHandle):
             where: The rows that `replace_where` replaces, as a condition in DuckDB's SQL.
             outside: What happens to rows of the data that do not match `where`: `error`, or `drop`.
             schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
-            engine: What writes the files of a Spark DataFrame: `duckdb` in its tasks, `native` (Spark's own Parquet
+            engine: Writer of the files of a Spark DataFrame: `duckdb` in its tasks, `native` (Spark's own Parquet
                 writer, for tables without partitions and types that it writes right), or `auto`.
-            distribution: How a Spark DataFrame is shuffled first, so that a partition's rows meet in few files: `none`,
-                `hash`, `range`, or `auto`.
+            distribution: How a Spark DataFrame is shuffled first, so that each partition is written to a small number
+                of files: `none`, `hash`, `range`, or `auto`.
             inline: `never`, or `auto`: rows up to the table's `data_inlining_row_limit` stay in the catalog, where only
                 DuckLake's own readers see them, until a flush writes them to files. Not on MySQL, nor nested columns.
             expect_snapshot: Fail when the data to replace have changed since this snapshot.
@@ -162,7 +162,7 @@ class WriteVerbs(LakeHandle):
             schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
             partition_by: Keys of a new table; for an existing table they must be its own.
             sort_by: Sort keys of a new table; for an existing table they must be its own.
-            engine: What matches the rows: `duckdb` in this process, `spark`, or `auto`, which decides by the bytes to
+            engine: Engine of the matching: `duckdb` in this process, `spark`, or `auto`, which decides by the bytes to
                 read.
             expect_snapshot: Fail when rows that the merge may change have changed since this snapshot.
             idempotency_key: Identifies the work across retries: a committed merge whose repetition would change more

@@ -18,7 +18,7 @@ class HealthFinding(Result):
         metric: The figure's name, as in the policy.
         grade: Its grade.
         threshold: The threshold that it has reached.
-        remedy: What improves the figure, usually a command.
+        remedy: Action that improves the figure, usually a command.
     """
 
     metric: str

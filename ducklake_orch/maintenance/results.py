@@ -155,6 +155,7 @@ class MaintenanceReport(Result):
         snapshot_after: The latest one when it ended.
         operations: The steps of the plan with their outcomes.
         warnings: Warnings for the user.
+        signal: The signal that stopped the run, if one did.
     """
 
     lake: str
@@ -167,6 +168,7 @@ class MaintenanceReport(Result):
     operations: Sequence[StepReport] = field(repr=False)
     dry_run: bool = False
     warnings: Sequence[str] = ()
+    signal: str | None = None
 
     @property
     def totals(self) -> dict[str, int]:

@@ -154,8 +154,10 @@ class _Run:
     def report(self, steps: Sequence[StepReport], last: int, *, dry_run: bool = False) -> MaintenanceReport:
         """Return the report of the run."""
         status: Literal["ok", "error", "stopped"] = "ok"
+        signal = None
         if any(step.status == "stopped" for step in steps):
             status = "stopped"
+            signal = self.stop.received.name if self.stop.received is not None else None
         if any(step.status == "failed" for step in steps):
             status = "error"
         return MaintenanceReport(
@@ -169,6 +171,7 @@ class _Run:
             operations=steps,
             dry_run=dry_run,
             warnings=self._plan.warnings,
+            signal=signal,
         )
 
 

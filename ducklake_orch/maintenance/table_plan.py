@@ -202,7 +202,7 @@ class TablePlanner:
         unlimited = merge_bins(remaining, target, self._policy.merge, len(remaining))
         self._waiting += sum(len(part) for part in unlimited) - len(taken)
         if not taken:
-            return self._skipped("merge", "too few small files", group)
+            return self._skipped("merge", "no bin reaches `min_files` small files", group)
         self._room -= len(taken)
         return self._step(
             "merge",

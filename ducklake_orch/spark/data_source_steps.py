@@ -217,7 +217,10 @@ def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
 
 
 def abandon_write(given: tuple[bytes, bool]) -> None:
-    """Clean up after a failed job; if it reached the commit, the commit has cleaned up, or must not."""
+    """Clean up after a failed job, unless its commit has begun.
+
+    Such a commit removes the files itself, or keeps them because its outcome is unknown.
+    """
     packed, all_written = given
     planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
     if marker is not None:

@@ -1,7 +1,8 @@
 """Copy the rows of a Spark DataFrame into a temporary DuckDB table, where they are matched with the lake's rows.
 
-If the plan proves that there are few rows, they are collected. Otherwise Spark's tasks write them into a folder of the
-lake's storage, from which they are read once and deleted, so that they never occupy the driver's Java memory.
+If the plan proves that the number of rows is small, they are collected. Otherwise Spark's tasks write them into a
+folder of the lake's storage, from which they are read once and deleted, so that they never occupy the driver's Java
+memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -62,7 +62,7 @@ def reason_against(frame: Any, columns: list[tuple[str, str]], job: Job) -> str 
     if not has_a_copy(frame):
         return "it is observed, or its session uses another catalog: a copy of the session would ignore either"
     if job.few:
-        return "the catalog may take few rows instead of a file"
+        return "the rows may be inlined in the catalog"
     if job.where is not None:
         return "DuckDB has to check the rows"
     if has_user_defined_types(frame.schema):

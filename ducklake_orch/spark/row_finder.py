@@ -1,4 +1,4 @@
-"""Find the rows to change: in Spark's tasks if there is much to read, else in this process."""
+"""Find the rows to change, in Spark's tasks for large reads and in this process for small ones."""
 
 import os
 from collections.abc import Sequence

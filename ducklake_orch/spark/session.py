@@ -1,4 +1,4 @@
-"""Start a Spark session that suits one machine: with a Java, UTC, few log lines, and this Python in its workers."""
+"""Start a Spark session for one machine: find Java, set UTC, reduce logging, and use this Python in the workers."""
 
 import os
 import sys

@@ -86,7 +86,7 @@ class SparkRows:
         reason = reason_against(self._frame, self._columns, job)
         if reason is None and self._wanted == "auto":
             if self._expects_few_bytes(job):
-                return "DuckDB writes so few bytes faster"
+                return "DuckDB writes a small amount of data faster"
             if has_long_batches(self._frame):
                 return "DuckDB writes numbers faster"
         return reason

@@ -32,8 +32,8 @@ def _written(lake: DuckLake, table: str, rows: Rows, _: Path) -> None:
 
 def _added(lake: DuckLake, table: str, rows: Rows, folder: Path) -> None:
     folder.mkdir()
-    for n, table in enumerate(rows.files):
-        pq.write_table(table, folder / f"{n}.parquet")
+    for n, file in enumerate(rows.files):
+        pq.write_table(file, folder / f"{n}.parquet")
     lake.add_files(table, sorted(map(str, folder.iterdir())))
 
 

@@ -176,7 +176,7 @@ class TestFilesOfOtherWriters:
         (found,) = stats_of(lake, [path])
         return found
 
-    def test_nan_is_unknown(self, lake: DuckLake) -> None:
+    def test_files_without_a_nan_count_have_unknown_contains_nan(self, lake: DuckLake) -> None:
         table = pa.table({"d": [1.0, float("nan")], "all_nan": [float("nan")] * 2, "endless": [1.0, float("inf")]})
         found = self.write(lake, table, "d DOUBLE, all_nan DOUBLE, endless DOUBLE")
         assert found["d"].stats.contains_nan is None

@@ -153,7 +153,7 @@ def test_a_failed_commit_in_a_file_catalog_is_never_an_unknown_outcome(make_lake
     def work(transaction: FailingCommit) -> None:
         attempts.append(1)
         if len(attempts) == 2:
-            raise errors.StalePlanError("somebody else was first")
+            raise errors.StalePlanError("a concurrent writer committed first")
         transaction.session.con.execute("INSERT INTO t VALUES (1)")
 
     with open_session(lake.config) as session, pytest.raises(errors.StalePlanError):

@@ -276,7 +276,7 @@ print("after")
 
 def test_killed_code_stops_at_the_fault() -> None:
     assert run_until_killed(DIES_AT_MIDDLE, "middle").stdout == "before\n"
-    with pytest.raises(AssertionError, match="was to be killed at 'elsewhere' and ended with 0"):
+    with pytest.raises(AssertionError, match="should die at 'elsewhere', and ended with 0"):
         run_until_killed(DIES_AT_MIDDLE, "elsewhere")
 
 

@@ -97,7 +97,7 @@ def test_a_plan_of_a_random_lake_changes_nothing_and_equals_the_run(lake: DuckLa
     wanted = contents(lake, tables)
     for _ in range(3):  # the next run deletes the files that a run schedules
         stray = Path(lake.table("p").files()[0].path).parent / f"{uuid4()}.parquet"
-        stray.write_bytes(b"nobody knows me")
+        stray.write_bytes(b"an orphan")
         before = metadata(lake)
         plan = lake.plan_maintenance(EAGER)
         assert metadata(lake) == before

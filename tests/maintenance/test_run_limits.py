@@ -29,6 +29,7 @@ def test_a_signal_ends_the_run_after_the_current_step(lake: DuckLake) -> None:
     assert steps["rewrite", "main.d"].status == "done"
     assert steps["merge", "main.t"].status == "stopped"
     assert "SIGTERM" in steps["merge", "main.t"].reason
+    assert report.signal == "SIGTERM"
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     again = lake.maintain(KEEPING)
     assert statuses(again)["merge", "main.t"] == "done"

@@ -1,4 +1,4 @@
-"""Check that the rows that a change was planned from are all rows that it would find now."""
+"""Check that no concurrent commit has added rows that a planned change would also have to find."""
 
 from ducklake_orch.catalog.commit.table_change import ExactRows
 from ducklake_orch.catalog.metadata import (

@@ -174,7 +174,7 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
 def files_of_partitions(
     transaction: MetadataTransaction, table: TableDef, keys: frozenset[Key], *, ended: bool = False
 ) -> tuple[list[int], set[int]]:
-    """Return the files with the given keys of the table's spec, and the files whose keys do not tell what they hold.
+    """Return the files with the given keys of the table's spec, and files whose keys do not prove which rows they hold.
 
     The keys do not tell for a file that was written before the spec changed, for a file of a program that computes days
     in an unknown time zone, and for a file whose keys are missing or are no values of their columns. Only statistics

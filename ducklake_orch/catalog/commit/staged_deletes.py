@@ -3,7 +3,7 @@
 The engine keeps at most one delete file per data file and relies on that. When it deletes more rows or flushes, its new
 delete file is valid from the first snapshot that deleted any of its rows; an older delete file that ended earlier would
 then be valid at the same snapshots. So a new delete file absorbs the previous delete file and the inlined deletions,
-and the commit removes both. Earlier snapshots read from the new file what was deleted by then.
+and the commit removes both. Earlier snapshots read their deletions from the new file.
 """
 
 from collections.abc import Callable, Mapping, Sequence

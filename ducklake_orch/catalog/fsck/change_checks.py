@@ -38,7 +38,7 @@ VIEWS = [
         UNION SELECT c.snapshot_id, t.table_id, v.event FROM change_token c
               JOIN known_table t ON t.schema_id = c.id AND c.kind = 'dropped_schema'
               JOIN (VALUES {_VALUES}) v(kind, event) ON v.kind = 'dropped_table'
-        -- What a transaction deletes of its own rows is part of its insert.
+        -- Rows that one transaction inserts and deletes count as part of its insert.
         UNION SELECT d.begin_snapshot, d.table_id, 'deletion begins' FROM ducklake_delete_file d
               JOIN ducklake_data_file f USING (data_file_id) WHERE f.begin_snapshot = d.begin_snapshot""",
     """CREATE TEMP VIEW unrecorded_event AS

@@ -132,7 +132,7 @@ class _Registration:
             return table, latest, find_replay(metadata, table, self._request.idempotency_key, latest)
 
     def _inspect(self, table: TableDef) -> list[NewFile]:
-        """Inspect the files; this holds nothing in the catalog, however long it takes."""
+        """Inspect the files without holding a lock or transaction in the catalog."""
         request = self._request
         with working_connection(self._config) as con:
             return inspect_files(

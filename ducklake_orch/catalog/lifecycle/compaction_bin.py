@@ -104,7 +104,7 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
 
     Returns:
         The new files, part by part; none if the old files are unfit: row ids are missing or not unique, so that rows
-        cannot be told apart, or the files do not hold as many rows as the catalog says.
+        cannot be distinguished, or the files do not hold as many rows as the catalog says.
     """
     try:
         result = _compacted(con, job, write_id)
@@ -149,7 +149,7 @@ def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Co
 def _merge(
     con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str, *, any_ended: bool
 ) -> Compacted | None:
-    """Write row versions into one file; return None if they cannot be told apart."""
+    """Write row versions into one file; return None if their row ids are not unique."""
     table, columns = job.table, job.columns
     spec = next((spec for spec in table.past_specs if spec.partition_id == job.bin.partition_id), None)
     if any_ended:
@@ -179,7 +179,7 @@ def _ended_positions(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | Non
     """Return the query for the ended rows of a merged file, with the snapshots in which they ended.
 
     Returns:
-        An empty text if no row has ended; None if the rows cannot be told apart.
+        An empty text if no row has ended; None if the row ids are not unique.
     """
     source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
     same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"

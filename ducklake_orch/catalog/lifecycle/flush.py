@@ -83,7 +83,7 @@ class _Position:
 
 @dataclass(frozen=True)
 class _Slice:
-    """What one commit moves.
+    """The rows and deletions that one commit moves.
 
     Attributes:
         snapshot: The snapshot that the slice is planned on.

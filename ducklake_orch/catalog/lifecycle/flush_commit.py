@@ -27,7 +27,7 @@ from ducklake_orch.errors import StalePlanError, TableDroppedError
 
 @dataclass(frozen=True)
 class FlushedSlice:
-    """What one commit moves out of the catalog.
+    """The rows and deletions that one commit moves out of the catalog.
 
     Attributes:
         ranges: The inlined rows to remove.

@@ -162,7 +162,8 @@ def _kept_sql(columns: tuple[ColumnDef, ...]) -> str:
     DuckDB cannot write an infinite TIMESTAMP_S to Parquet. And if two versions of a row began in the same snapshot and
     one of them has ended, a file could not say which.
     """
-    # Nested values can only be checked by their text. A string with that word keeps a row that could have moved.
+    # Nested values can only be checked by their text. A string that contains that word keeps its row inlined although
+    # it could be moved.
     seconds = [column for column in columns if any(leaf.type == "timestamp_s" for leaf in column.leaves())]
     tests = ["isinf({})" if column.type == "timestamp_s" else _SAYS_INFINITY for column in seconds]
     infinite = [f"coalesce({test.format(short(column))}, false)" for test, column in zip(tests, seconds, strict=True)]
@@ -193,7 +194,9 @@ def _write(
         deletes = _delete_file(con, table, versions.file, write_id) if dead else None
         files.append(FlushedFile(PlacedFile(versions.file, versions.first, versions.last, spec), deletes))
     if sum(file.deletes.delete_count for file in files if file.deletes) != dead:
-        raise DataError(f"Some deleted inlined rows of `{table}` cannot be told apart.")
+        raise DataError(
+            f"Deletions of inlined rows of `{table}` cannot be assigned to row versions: row ids are not unique."
+        )
     return tuple(files)
 
 

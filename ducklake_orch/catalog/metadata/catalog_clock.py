@@ -46,8 +46,8 @@ def read_clock(metadata: Metadata) -> Clock:
     """Return the time by the catalog's clock, and the offset of this host's clock.
 
     A catalog in a file has no clock. Its newest snapshot shows only that this host's clock is behind, because a lake
-    without recent writes would look like a clock that is ahead. A clock that is behind is still used: by it, everything
-    only seems younger.
+    without recent writes would be mistaken for a clock that is ahead. A clock that is behind is still used: with it,
+    everything only seems younger.
     """
     local = datetime.now(UTC)
     if (clock := metadata.dialect.clock_sql()) is not None:

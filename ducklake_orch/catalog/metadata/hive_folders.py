@@ -20,7 +20,7 @@ def path_folders(path: str) -> list[tuple[str, str]]:
 
 
 def meant(key: str) -> str:
-    """Return the normal form of a key, which is the same for all spellings of one column."""
+    """Return the canonical form of a folder key: decoded and case-folded, as column names are compared."""
     return folded(unquote(key))
 
 

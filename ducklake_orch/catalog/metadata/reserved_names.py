@@ -79,5 +79,5 @@ def refuse_reserved(columns: Sequence[ColumnDef], *, inlines: bool) -> None:
     if inlines and (name := reserved_column(columns)) is not None:
         raise DataError(
             f"The name of column `{name}` is reserved by DuckLake while the lake inlines rows.",
-            remedy='Rename the column, or turn inlining off: lake.set_option("data_inlining_row_limit", 0).',
+            remedy='Rename the column, or disable inlining: lake.set_option("data_inlining_row_limit", 0).',
         )

@@ -1,4 +1,4 @@
-"""Count, by reading a data file, its rows that were live at a snapshot, where the catalog does not have that count."""
+"""Count the rows of a data file that were live at a snapshot, for files whose count the catalog does not have."""
 
 from collections.abc import Sequence
 

@@ -51,7 +51,7 @@ def copied_stats(values: Mapping[str, str], extra: str | None = None) -> ColumnS
 def _fields(
     path: str, kind: Any, stats: Stats, names: Sequence[str]
 ) -> Iterator[tuple[Sequence[str], str, ColumnStats]]:
-    """Yield the fields that are fully shredded: no value of theirs is left in the part for values of any type."""
+    """Yield the fully shredded fields, which have no values in the untyped part."""
     parts = dict(kind.children)
     untyped = stats.get(f'{path}."value"')
     if "typed_value" not in parts or (untyped is not None and not _only_null(untyped)):

@@ -138,7 +138,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class _Part:
-    """The SQL for what one partition spec proves about a column; None for what it does not prove."""
+    """SQL for the facts that one partition spec proves about a column; None for a fact that it does not prove."""
 
     low: str | None = None
     high: str | None = None

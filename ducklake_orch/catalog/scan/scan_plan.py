@@ -36,7 +36,7 @@ from ducklake_orch.errors import ObjectNotFoundError
 
 @dataclass(frozen=True)
 class ScanPlan:
-    """Everything that a reader needs that knows only Parquet and SQL.
+    """The complete input of a reader that supports only Parquet and SQL.
 
     Attributes:
         table: The table as it is at the snapshot.

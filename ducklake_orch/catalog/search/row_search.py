@@ -26,7 +26,7 @@ REWRITE_ABOVE = 0.3
 
 @dataclass(frozen=True)
 class Losses:
-    """How the files that lose rows change.
+    """The planned changes of the files that lose rows.
 
     Attributes:
         whole: Files that lose all of their rows.
@@ -63,7 +63,7 @@ def judge_losses(
         certain: Ids of the files that lose all of their rows.
         counts: Number of rows that the other files lose, by id.
         rewrites: Whether files may be rewritten.
-        looked: Counted live rows, by id, of files whose number in the catalog may be wrong.
+        counted_live: Live rows by file id, counted for files whose number in the catalog may be wrong.
     """
     whole, rewritten, marked, rows, kept = [], [], [], 0, 0
     for file in files:

@@ -67,7 +67,7 @@ class _Attempt:
 
     def run(self) -> RollbackResult:
         plan = retrying(self._config.retry, f"planning {self._write.purpose}", lambda _: self._plan())
-        # The pin has to keep the files of the target snapshot too, not only those of the latest one.
+        # The lease also has to protect the files of the target snapshot, not only those of the latest one.
         keeping = pinned(self._config, self._write, self._request.to_snapshot)
         with keeping, working_connection(self._config) as con, self._explained(plan):
             try:

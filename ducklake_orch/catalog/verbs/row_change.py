@@ -82,7 +82,7 @@ class RowRequest:
 
 
 class Verb(Protocol):
-    """What a row change does to the rows that were found.
+    """The part of a row change that differs between delete, update and merge.
 
     Attributes:
         mode: Name of the verb in results.
@@ -196,7 +196,8 @@ class _Changer:
         plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(held_session))
         if done is not None:
             return self._result(plan, [], done)
-        # An attempt that holds the queue keeps maintenance waiting anyway, and cannot record a pin.
+        # An attempt that holds the queue needs no lease, because maintenance waits for the queue. It could not record
+        # one.
         keeping = nullcontext() if held_session else pinned(self._config, self._write, plan.latest.snapshot_id)
         with keeping:
             return self._apply(plan, held_session)

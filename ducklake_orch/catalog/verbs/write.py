@@ -111,7 +111,7 @@ class PlannedWrite:
 
     @classmethod
     def of(cls, config: LakeConfig, rows: Rows, request: WriteRequest) -> "PlannedWrite":
-        """Plan a write and pin its snapshot; reads only the types of the rows."""
+        """Plan a write and record its lease. Only the types of the rows are read."""
         _refuse(config, request)
         write = Write(f"writing `{request.table}`", request.commit)
         plan = _Writer(config, rows, request, write).plan()

@@ -55,7 +55,7 @@ def write_check(config: LakeConfig) -> Check:
             if new_here:
                 _remove_empty_folders(Path(config.data_path))
     if remaining or failure:
-        reason = classify(failure, config, "Deleting failed").message if failure else "Deleting did nothing"
+        reason = classify(failure, config, "Deleting failed").message if failure else "The deletion had no effect"
         remedy = "Allow this login to delete files, as clean-up must; then remove the files that are left."
         files = ", ".join(remaining) or folder
         return Check(_NAME, "fail", f"The storage can be written. {reason}. Files left: {files}", remedy)

@@ -82,7 +82,7 @@ def test_a_row_deleted_inline_and_in_a_file_restores_other_rows(make_lake: MakeL
 def test_a_delete_keeps_the_remaining_rows_of_a_file_with_double_deletions(
     make_lake: MakeLake, before: str, conditions: tuple[str, str], deleted: set[int]
 ) -> None:
-    """The catalog counts too few remaining rows for such a file."""
+    """The catalog's count of remaining rows is too low for such a file."""
     lake = make_lake(data_inlining_row_limit=10)
     lake.execute(["CREATE TABLE t AS SELECT range AS i FROM range(100)", f"DELETE FROM t WHERE {before}"])
     with two_connections(lake) as (first, second):
