@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ducklake_orch.catalog.metadata import Metadata, TableDef
-    from ducklake_orch.facade.handle import LakeHandle
+    from ducklake_orch.facade.lake_base import LakeBase
 
 
 class LakeTable:
@@ -21,7 +21,7 @@ class LakeTable:
         name: `table` or `schema.table`.
     """
 
-    def __init__(self, lake: "LakeHandle", name: str) -> None:
+    def __init__(self, lake: "LakeBase", name: str) -> None:
         from ducklake_orch.engine.quoting import table_name
 
         self.lake = lake

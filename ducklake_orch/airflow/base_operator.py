@@ -64,7 +64,7 @@ class LakeOperator(BaseOperator):
                 yield
         except Exception:
             if self._ended:  # the error comes from the Spark job that `on_kill` cancelled
-                raise SystemExit(self._asked_to_end) from None
+                raise SystemExit(self._termination_message) from None
             raise
         finally:
             self._at_work = False
@@ -78,11 +78,11 @@ class LakeOperator(BaseOperator):
             if self._spark is not None and self._spark.cancel():
                 return
             # Airflow only calls `on_kill` and would let the task continue.
-            raise SystemExit(self._asked_to_end)
+            raise SystemExit(self._termination_message)
 
     @property
-    def _asked_to_end(self) -> str:
-        return f"task `{self.task_id}` was asked to end"
+    def _termination_message(self) -> str:
+        return f"task `{self.task_id}` was terminated"
 
     def is_mapped_copy(self) -> bool:
         """Return whether this is the copy of a mapped operator for one task. The DAG does not see what a copy sets."""

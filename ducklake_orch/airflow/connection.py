@@ -39,14 +39,14 @@ class SparkSettings(NamedTuple):
     conf: Mapping[str, Any] = {}
 
 
-class Connected(NamedTuple):
+class LakeConnectionSettings(NamedTuple):
     """The lake and the Spark settings of a connection."""
 
     lake: DuckLake
     spark: SparkSettings
 
 
-def read_connection(connection: Connection, find: Find) -> Connected:
+def read_connection(connection: Connection, find: Find) -> LakeConnectionSettings:
     """Read a connection of type `ducklake`.
 
     Each key of the catalog and the storage comes from the first source that has it: the extra (`catalog`,
@@ -83,12 +83,12 @@ def read_connection(connection: Connection, find: Find) -> Connected:
         extra["storage"] = storage
     if not from_file:
         _refuse_without_file(connection.conn_id, sources, extra)
-        return Connected(DuckLake(LakeConfig(**({"name": connection.conn_id} | extra))), spark)
+        return LakeConnectionSettings(DuckLake(LakeConfig(**({"name": connection.conn_id} | extra))), spark)
     lake = DuckLake.from_toml(sources["config_file"], profile=sources.get("profile"), lake=sources.get("lake"), **extra)
-    return Connected(lake, spark)
+    return LakeConnectionSettings(lake, spark)
 
 
-def secrets_of(connected: Connected) -> list[str]:
+def secrets_of(connected: LakeConnectionSettings) -> list[str]:
     """Return every secret of a connection and of its sources, for Airflow to mask."""
     lake, spark = connected
     found = lake.config.secret_values()

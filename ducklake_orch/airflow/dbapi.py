@@ -14,7 +14,7 @@ import duckdb
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
-from ducklake_orch.engine.floors import refuse_below_floor
+from ducklake_orch.engine.retention_floors import refuse_below_floor
 from ducklake_orch.engine.scripts import Command, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot
@@ -106,7 +106,7 @@ class HookConnection:
         if command.kind == "maintenance":
             return self._maintain(command, parameters)
         if command.transaction == "begin":
-            self._begin(writing=session.pin.writable, marked=True)
+            self._begin(writing=session.access.writable, marked=True)
         elif command.transaction == "commit":
             self.commit()
         elif command.transaction == "rollback":
@@ -117,7 +117,7 @@ class HookConnection:
 
     def _run_in_transaction(self, command: Command, parameters: Parameters) -> "Rows":
         """Run a statement in the open transaction, else in a new one or, with `autocommit`, on its own."""
-        session, writing = self._session, command.writes and self._session.pin.writable
+        session, writing = self._session, command.writes and self._session.access.writable
         is_open = self._write is not None or self._reads
         if self.autocommit and not is_open:
             if not writing:

@@ -9,7 +9,7 @@ from airflow.providers.common.sql.hooks.sql import DbApiHook
 from airflow.sdk.log import mask_secret
 
 from ducklake_orch.airflow.assets import SCHEME
-from ducklake_orch.airflow.connection import Connected, read_connection, secrets_of
+from ducklake_orch.airflow.connection import LakeConnectionSettings, read_connection, secrets_of
 from ducklake_orch.airflow.dbapi import HookConnection
 from ducklake_orch.airflow.sql_literals import sql_value
 from ducklake_orch.airflow.task_run import Work
@@ -62,7 +62,7 @@ class DuckLakeHook(DbApiHook):
     # --- the lake ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def connected(self) -> Connected:
+    def connected(self) -> LakeConnectionSettings:
         """The lake and Spark settings of the connection. Reading them masks their secrets in logs."""
         connected = read_connection(self._find(self.get_conn_id()), self._find)
         for secret in secrets_of(connected):

@@ -26,7 +26,7 @@ class DuckLakeMaintenanceOperator(LakeOperator):
     """Maintains a lake by its policy, and returns a JSON report of each step.
 
     After a failed step, the other steps still run and then the task fails; the next run does the remaining work. A task
-    that is asked to end finishes the running step first.
+    that is terminated finishes the running step first.
 
     Args:
         policy: Fields of `MaintenancePolicy`; by default the policy in the lake's configuration.
@@ -85,7 +85,7 @@ class DuckLakeMaintenanceOperator(LakeOperator):
         return with_parts(policy, {"merge": {"engine": self.engine}, "rewrite": {"engine": self.engine}})
 
 
-class OneOperation(DuckLakeMaintenanceOperator):
+class SingleOperationOperator(DuckLakeMaintenanceOperator):
     """Runs one operation. Arguments that are not given come from the lake's policy.
 
     The arguments of a subclass are settings of its operation in the policy, and are template fields.
@@ -116,39 +116,39 @@ class OneOperation(DuckLakeMaintenanceOperator):
         return with_parts(super()._policy(own), {self.operation: given})
 
 
-class DuckLakeFlushOperator(OneOperation, operation="flush"):
+class DuckLakeFlushOperator(SingleOperationOperator, operation="flush"):
     """Writes inlined rows to files.
 
     Args:
         min_rows: Skip tables with fewer inlined rows.
         min_age: Skip tables whose inlined rows are younger.
-        **kwargs: Arguments of `OneOperation`.
+        **kwargs: Arguments of `SingleOperationOperator`.
     """
 
     def __init__(self, *, min_rows: Number = None, min_age: Text = None, **kwargs: Any) -> None:
         super().__init__(min_rows=min_rows, min_age=min_age, **kwargs)
 
 
-class DuckLakeRewriteOperator(OneOperation, operation="rewrite"):
+class DuckLakeRewriteOperator(SingleOperationOperator, operation="rewrite"):
     """Rewrites files that have many deleted rows.
 
     Args:
         delete_threshold: The share of deleted rows from which on a file is rewritten.
-        **kwargs: Arguments of `OneOperation`.
+        **kwargs: Arguments of `SingleOperationOperator`.
     """
 
     def __init__(self, *, delete_threshold: float | str | None = None, **kwargs: Any) -> None:
         super().__init__(delete_threshold=delete_threshold, **kwargs)
 
 
-class DuckLakeMergeFilesOperator(OneOperation, operation="merge"):
+class DuckLakeMergeFilesOperator(SingleOperationOperator, operation="merge"):
     """Merges small files.
 
     Args:
         min_files: Skip partitions with fewer small files.
         target_file_size: The size of merged files, for example `128 MiB`.
         max_files_per_run: The maximum number of files that one run merges.
-        **kwargs: Arguments of `OneOperation`.
+        **kwargs: Arguments of `SingleOperationOperator`.
     """
 
     def __init__(
@@ -163,14 +163,14 @@ class DuckLakeMergeFilesOperator(OneOperation, operation="merge"):
         super().__init__(min_files=min_files, **sizes, **kwargs)
 
 
-class DuckLakeExpireOperator(OneOperation, operation="expire"):
+class DuckLakeExpireOperator(SingleOperationOperator, operation="expire"):
     """Expires old snapshots.
 
     Args:
         older_than: The age from which on snapshots expire: `7 days`.
         retain_last: The number of latest snapshots to retain, whatever their age.
         keep: Patterns; a snapshot whose message or author matches one is retained.
-        **kwargs: Arguments of `OneOperation`.
+        **kwargs: Arguments of `SingleOperationOperator`.
     """
 
     def __init__(
@@ -179,26 +179,26 @@ class DuckLakeExpireOperator(OneOperation, operation="expire"):
         super().__init__(older_than=older_than, retain_last=retain_last, keep=keep, **kwargs)
 
 
-class DuckLakeCleanupOperator(OneOperation, operation="cleanup"):
+class DuckLakeCleanupOperator(SingleOperationOperator, operation="cleanup"):
     """Deletes files that no snapshot needs any more.
 
     Args:
         older_than: How long a file must have been unneeded before it is deleted: `2 days`.
-        **kwargs: Arguments of `OneOperation`.
+        **kwargs: Arguments of `SingleOperationOperator`.
     """
 
     def __init__(self, *, older_than: Text = None, **kwargs: Any) -> None:
         super().__init__(older_than=older_than, **kwargs)
 
 
-class DuckLakeOrphansOperator(OneOperation, operation="orphans"):
+class DuckLakeOrphansOperator(SingleOperationOperator, operation="orphans"):
     """Finds orphaned files, which the catalog does not know.
 
     Args:
         action: `report`, `delete` or `off`.
         unknown: `report` or `delete`: for files that another lake or program may have written.
         older_than: The minimum age. Younger files are skipped, because they may belong to a running write.
-        **kwargs: Arguments of `OneOperation`.
+        **kwargs: Arguments of `SingleOperationOperator`.
     """
 
     def __init__(self, *, action: Text = None, unknown: Text = None, older_than: Text = None, **kwargs: Any) -> None:

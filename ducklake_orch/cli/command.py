@@ -1,4 +1,4 @@
-"""Turns functions into commands. The options that commands share are fields of one dataclass."""
+"""RowChangeAttempts functions into commands. The options that commands share are fields of one dataclass."""
 
 import inspect
 from collections.abc import Callable

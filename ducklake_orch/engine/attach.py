@@ -9,7 +9,7 @@ from ducklake_orch.engine.quoting import identifier, literal, options
 from ducklake_orch.engine.storage_secrets import create_secret, storage_secret_statements
 
 
-class Pin(NamedTuple):
+class Access(NamedTuple):
     """Whether a connection can write, and which snapshot it sees: the latest, or one in the past (which is read-only).
 
     Attributes:
@@ -34,12 +34,12 @@ class Pin(NamedTuple):
         return config.create_if_missing and self.writable and not self.reads
 
 
-def preview(config: LakeConfig, pin: Pin, *, reveal: bool = False) -> str:
+def preview(config: LakeConfig, access: Access, *, reveal: bool = False) -> str:
     """Return every statement that connecting runs, one per line."""
     statements = [f"LOAD {identifier(name)}" for name in config.required_extensions]
     statements += setting_statements(config)
     statements += secret_statements(config, reveal=reveal)
-    statements += attach_statements(config, pin, create=config.create_if_missing, reveal=reveal)
+    statements += attach_statements(config, access, create=config.create_if_missing, reveal=reveal)
     statements.append(f"USE {identifier(config.alias)}")
     return "\n".join(f"{statement};" for statement in statements)
 
@@ -62,26 +62,26 @@ def secret_statements(config: LakeConfig, *, reveal: bool) -> list[str]:
     return statements + (storage_secret_statements(config, reveal=reveal) if dialect.uses_storage_secret else [])
 
 
-def attach_statements(config: LakeConfig, pin: Pin, *, create: bool, reveal: bool) -> list[str]:
+def attach_statements(config: LakeConfig, access: Access, *, create: bool, reveal: bool) -> list[str]:
     """Return the statements that attach the lake under its alias."""
     dialect = dialect_of(config)
     statements = dialect.database_statements(create=create, reveal=reveal)
     if not dialect.attaches_lake:
         return statements
-    values = _attach_options(config, pin, create)
+    values = _attach_options(config, access, create)
     path = literal(f"ducklake:{dialect.metadata_path()}")
     return [*statements, f"ATTACH {path} AS {identifier(config.alias)} {options(values)}".rstrip()]
 
 
-def _attach_options(config: LakeConfig, pin: Pin, create: bool) -> dict[str, Any]:
+def _attach_options(config: LakeConfig, access: Access, create: bool) -> dict[str, Any]:
     values: dict[str, Any] = {"data_path": config.data_path, "metadata_schema": config.metadata_schema}
-    values |= dialect_of(config).attach_options(writable=pin.writable)
+    values |= dialect_of(config).attach_options(writable=access.writable)
     values["encrypted"] = config.encrypted or None
     values["data_inlining_row_limit"] = config.data_inlining_row_limit
     values["override_data_path"] = config.override_data_path
     values["automatic_migration"] = config.automatic_migration
-    values["snapshot_version"] = pin.snapshot
-    values["snapshot_time"] = pin.as_of
-    values["read_only"] = True if pin.read_only else None
-    values["create_if_not_exists"] = None if create and pin.writable else False
+    values["snapshot_version"] = access.snapshot
+    values["snapshot_time"] = access.as_of
+    values["read_only"] = True if access.read_only else None
+    values["create_if_not_exists"] = None if create and access.writable else False
     return values | {key.lower(): value for key, value in config.attach_options.items()}

@@ -17,7 +17,7 @@ from uuid import uuid4
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import MESSAGE_REMEDY, classify
 from ducklake_orch.engine.fault_points import fault_point
@@ -193,9 +193,9 @@ def commit_through(
 
 def refuse_read_only(config: LakeConfig, purpose: str) -> None:
     """Refuse a write to a lake that is opened read-only or at a past snapshot."""
-    pin = Pin(config.read_only, config.snapshot, config.as_of)
-    if not pin.writable:
-        how = "read-only" if pin.read_only else "at a past snapshot"
+    access = Access(config.read_only, config.snapshot, config.as_of)
+    if not access.writable:
+        how = "read-only" if access.read_only else "at a past snapshot"
         remedy = "Open it without `read_only`, `snapshot` and `as_of`."
         raise ReadOnlyError(f"{purpose}: lake `{config.name}` is open {how}.", remedy=remedy)
 

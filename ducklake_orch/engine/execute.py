@@ -11,11 +11,11 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
-from ducklake_orch.engine.floors import refuse_below_floor
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
+from ducklake_orch.engine.retention_floors import refuse_below_floor
 from ducklake_orch.engine.scripts import Command, redact, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed
@@ -46,13 +46,13 @@ class Request:
             raise ConfigError(f"`max_rows` = {self.max_rows} is negative.", remedy="None keeps all rows.")
 
 
-def execute(config: LakeConfig, commands: str | Sequence[str], request: Request, pin: Pin) -> ExecuteResult:
+def execute(config: LakeConfig, commands: str | Sequence[str], request: Request, access: Access) -> ExecuteResult:
     """Run commands; raise only if the lake cannot be opened or the request is invalid."""
     started = time.monotonic()
     if not isinstance(commands, str | Sequence):
         raise ConfigError(f"A {type(commands).__name__} is not a command.", remedy="Give SQL text, or a list of it.")
     scripts = [commands] if isinstance(commands, str) else list(commands)
-    with open_session(config, pin) as session, TimeLimit(session, request.timeout) as limit:
+    with open_session(config, access) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)
         run = _Run(session, request, limit)
         results = run.atomically(todo) if request.atomic else run.one_by_one(todo)
@@ -126,7 +126,7 @@ class _Run:
     def one_by_one(self, todo: Sequence[Command]) -> list[CommandResult]:
         """Run each command in its own transaction, or in the transactions that the commands begin themselves."""
         own_transactions = any(command.transaction for command in todo)
-        queued = own_transactions and self._session.pin.writable
+        queued = own_transactions and self._session.access.writable
         lock = self._session.queue(f"a transaction of {len(todo)} commands") if queued else nullcontext()
         try:
             with lock:
@@ -206,13 +206,13 @@ class _Run:
         if self._open is not None:
             self._open.marked = self._open.marked and not command.sets_message
             return run(session)
-        if command.writes and session.pin.writable:
+        if command.writes and session.access.writable:
             return commit(session, write, run, settle=not last)
         return run(session) if command.own_transaction else self._read(run, write)
 
     def _maintain(self, index: int, command: Command, write: Write) -> CommandResult:
         session = self._session
-        queued = session.pin.writable and self._open is None
+        queued = session.access.writable and self._open is None
         with session.queue(write.purpose) if queued else nullcontext():
             if not self._request.force:
                 refuse_below_floor(session.con.unwrap(), session.config.alias, command)
@@ -230,7 +230,7 @@ class _Run:
             result = self._run(index, command)
             self._open = write
             write.before = current_snapshot(session)
-            if session.pin.writable and (write.info.message or not requires_message(session)):
+            if session.access.writable and (write.info.message or not requires_message(session)):
                 session.con.execute(write.set_message(session.config.alias))
             else:
                 write.marked = False  # the commands must set a message themselves; the engine checks that

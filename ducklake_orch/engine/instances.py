@@ -20,7 +20,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.config.units import parse_size
-from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
+from ducklake_orch.engine.attach import Access, attach_statements, secret_statements, setting_statements
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.error_classes import run, run_setting
 from ducklake_orch.engine.extensions import load_extension
@@ -136,19 +136,19 @@ class Pool:
     _leased: Counter[Any] = field(default_factory=Counter)
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def lease(self, config: LakeConfig, pin: Pin, *, apart: bool = False) -> tuple[Any, Instance]:
+    def lease(self, config: LakeConfig, access: Access, *, apart: bool = False) -> tuple[Any, Instance]:
         """Return an instance for exclusive use, warm if there is one.
 
         Args:
             config: The lake.
-            pin: Read-only or at a past snapshot.
+            access: Read-only or at a past snapshot.
             apart: Whether the instance is never attached to a catalog server; it then does not count towards the pool's
                 size.
 
         Raises:
             PoolExhaustedError: When all connections of a lake on a server stay in use longer than `pool.wait`.
         """
-        key = _key(config, pin, apart=apart)
+        key = _key(config, access, apart=apart)
         with self._changed:
             stale = self._take_stale()
             if not (config.catalog.is_file or apart):
@@ -208,11 +208,11 @@ class Pool:
             _close_quietly(instance, config)
 
 
-def _key(config: LakeConfig, pin: Pin, *, apart: bool) -> Any:
+def _key(config: LakeConfig, access: Access, *, apart: bool) -> Any:
     """Return the key that two uses must share to share an instance."""
     statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
     if not (config.catalog.is_file or apart):  # the instance stays attached, so the ATTACH is part of the key
-        statements += attach_statements(config, pin, create=False, reveal=True)
+        statements += attach_statements(config, access, create=False, reveal=True)
     hooks: tuple[Callable[..., None] | None, ...] = (config.on_connect, config.on_attach)
     checked = tuple(config.options.items())
     return (tuple(config.required_extensions), tuple(statements), hooks, config.alias, checked)
@@ -234,7 +234,7 @@ def working_connection(config: LakeConfig, *, apart: bool = False) -> Iterator[d
         apart: Whether the caller opens the lake as well. Two callers that each hold one connection of the pool and wait
             for a second could wait for ever.
     """
-    key, instance = pool.lease(config, Pin(config.read_only, config.snapshot, config.as_of), apart=apart)
+    key, instance = pool.lease(config, Access(config.read_only, config.snapshot, config.as_of), apart=apart)
     process, idle_since, keep = os.getpid(), instance.idle_since, False
     try:
         with contextlib.closing(instance.root.cursor()) as con:

@@ -12,7 +12,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.storages import LocalStorage
-from ducklake_orch.engine.attach import Pin, attach_statements
+from ducklake_orch.engine.attach import Access, attach_statements
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
@@ -83,7 +83,7 @@ def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> Non
     raise failure
 
 
-def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool = True) -> None:
+def attach(config: LakeConfig, access: Access, instance: Instance, *, entering: bool = True) -> None:
     """Attach the lake to an instance and retry transient failures; create the lake if the configuration asks for it.
 
     A file catalog is entered only on request: entering takes far longer than attaching. A server's connection is kept,
@@ -99,7 +99,7 @@ def attach(config: LakeConfig, pin: Pin, instance: Instance, *, entering: bool =
     retrying(
         config.retry,
         f"attaching lake `{config.name}`",
-        lambda _: _attach_or_create(config, pin, instance, entering),
+        lambda _: _attach_or_create(config, access, instance, entering),
         attempts_for=_attach_attempts,
     )
     if not config.catalog.is_file:
@@ -123,32 +123,32 @@ def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
         warnings.warn(f"{message} Run `lake.apply_options()` to write them.", OptionDriftWarning, stacklevel=2)
 
 
-def _attach_or_create(config: LakeConfig, pin: Pin, instance: Instance, entering: bool) -> None:
-    refuse_missing(config, pin)
+def _attach_or_create(config: LakeConfig, access: Access, instance: Instance, entering: bool) -> None:
+    refuse_missing(config, access)
     file = config.catalog_file
     # Attaching a missing file would create an empty one, whatever the options say.
     if file is None or file.exists():
         try:
-            _run_attach(config, pin, instance, create=False, entering=entering)
+            _run_attach(config, access, instance, create=False, entering=entering)
             return
         except LakeNotFoundError:
-            if not pin.creates(config):
+            if not access.creates(config):
                 raise
-    _create(config, pin, instance)
+    _create(config, access, instance)
     log.info("created lake `%s` in %s", config.name, config.catalog.to_url())
 
 
-def refuse_missing(config: LakeConfig, pin: Pin) -> None:
+def refuse_missing(config: LakeConfig, access: Access) -> None:
     """Refuse a catalog file that does not exist; the engine would leave an empty one behind."""
     file = config.catalog_file
-    if file is not None and not file.exists() and not pin.creates(config):
+    if file is not None and not file.exists() and not access.creates(config):
         raise LakeNotFoundError(
             f"There is no lake `{config.name}`: {file} does not exist.",
             remedy=MISSING_LAKE_REMEDY,
         )
 
 
-def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
+def _create(config: LakeConfig, access: Access, instance: Instance) -> None:
     file = config.catalog_file
     new = [] if file is None else [file.parent]
     new += [Path(config.storage.data_path)] if isinstance(config.storage, LocalStorage) else []
@@ -157,7 +157,7 @@ def _create(config: LakeConfig, pin: Pin, instance: Instance) -> None:
     with folders(*new), catalog_queue(config, instance).hold(f"creating lake `{config.name}`", timeout):
         made_here = file is not None and not file.exists()
         try:
-            _run_attach(config, pin, instance, create=True, entering=True)
+            _run_attach(config, access, instance, create=True, entering=True)
             fault_point("lake.created")
         except BaseException:
             instance.detach(config)
@@ -200,16 +200,16 @@ def _make_folder(path: Path) -> None:
         )
 
 
-def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: bool, entering: bool) -> None:
+def _run_attach(config: LakeConfig, access: Access, instance: Instance, *, create: bool, entering: bool) -> None:
     """Attach and enter the lake once; diagnose engine errors with the server's help and raise ducklake-orch errors."""
     try:
         try:
-            _attach(config, pin, instance, create)
+            _attach(config, access, instance, create)
         except DataPathMismatchError as error:
             if not any(f'"file://{host}{config.data_path}"' in error.message for host in ("", "localhost")):
                 raise
             # It is the same folder: another program stored it as a URL, and the engine compares texts.
-            _attach(config.model_copy(update={"override_data_path": True}), pin, instance, create)
+            _attach(config.model_copy(update={"override_data_path": True}), access, instance, create)
         instance.attached = True
         if entering:
             instance.entered = enter(config, instance)
@@ -223,8 +223,8 @@ def _run_attach(config: LakeConfig, pin: Pin, instance: Instance, *, create: boo
     raise diagnose(config, instance.root, failure)
 
 
-def _attach(config: LakeConfig, pin: Pin, instance: Instance, create: bool) -> None:
-    for statement in attach_statements(config, pin, create=create, reveal=True):
+def _attach(config: LakeConfig, access: Access, instance: Instance, create: bool) -> None:
+    for statement in attach_statements(config, access, create=create, reveal=True):
         run(instance.root, statement, config, f"Opening lake `{config.name}` failed")
 
 

@@ -11,7 +11,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig, RetryPolicy
 from ducklake_orch.engine import instances
-from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
@@ -32,7 +32,7 @@ class Session:
     Attributes:
         config: The lake.
         instance: The DuckDB instance behind it.
-        pin: Whether the session can write, and which snapshot it sees.
+        access: Whether the session can write, and which snapshot it sees.
         dirty: Whether a command may have changed something outside the lake; the instance is then checked before reuse.
         broken: Whether a COMMIT failed; the lake is then detached, whatever its catalog.
         deadline: When waits and retries must end, on the monotonic clock.
@@ -41,7 +41,7 @@ class Session:
 
     config: LakeConfig
     instance: Instance
-    pin: Pin
+    access: Access
     dirty: bool = False
     broken: bool = False
     deadline: float | None = None
@@ -95,28 +95,28 @@ class Session:
         entered = self._con is not None
         self.leave()
         self.instance.detach(self.config)
-        attach(self.config, self.pin, self.instance, entering=entered)
+        attach(self.config, self.access, self.instance, entering=entered)
         self.broken = False
 
 
 @contextlib.contextmanager
-def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool = True) -> Iterator[Session]:
+def open_session(config: LakeConfig, access: Access | None = None, *, entering: bool = True) -> Iterator[Session]:
     """Open a lake for a block.
 
     Args:
         config: The lake.
-        pin: Read-only or at a past snapshot; by default what the configuration says.
+        access: Read-only or at a past snapshot; by default what the configuration says.
         entering: Whether the block uses `con`. A block that only needs the metadata saves the engine's check of the
             lake.
     """
-    pin = pin or Pin(config.read_only, config.snapshot, config.as_of)
+    access = access or Access(config.read_only, config.snapshot, config.as_of)
     process = os.getpid()
-    with _one_process_at_a_time(config, pin):
-        key, instance = instances.pool.lease(config, pin)
+    with _one_process_at_a_time(config, access):
+        key, instance = instances.pool.lease(config, access)
         session, keep = None, False
         try:
-            attach(config, pin, instance, entering=entering)
-            session = Session(config, instance, pin)
+            attach(config, access, instance, entering=entering)
+            session = Session(config, instance, access)
             yield session
             keep = True
         except (duckdb.Error, DuckLakeOrchError) as error:
@@ -133,15 +133,15 @@ def open_session(config: LakeConfig, pin: Pin | None = None, *, entering: bool =
 
 
 @contextlib.contextmanager
-def _one_process_at_a_time(config: LakeConfig, pin: Pin) -> Iterator[None]:
+def _one_process_at_a_time(config: LakeConfig, access: Access) -> Iterator[None]:
     """Hold the attach lock of a catalog that only one process can attach; readers share it."""
     dialect, file = dialect_of(config), config.catalog_file
     if not dialect.attached_by_one_process or file is None:
         yield
         return
-    refuse_missing(config, pin)
-    new = [file.parent] if pin.creates(config) else []
-    lock = dialect.attach_lock(shared=not pin.writable)
+    refuse_missing(config, access)
+    new = [file.parent] if access.creates(config) else []
+    lock = dialect.attach_lock(shared=not access.writable)
     with folders(*new), lock.hold(f"a connection to lake `{config.name}`", config.lock_timeout.total_seconds()):
         yield
 
@@ -178,9 +178,9 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool =
         read_only: Whether the block only reads.
         trusted: Whether the block is known to leave no state behind in the instance.
     """
-    refuse_missing(config, Pin(read_only=True))
+    refuse_missing(config, Access(read_only=True))
     alias = config.metadata_alias
-    with _one_process_at_a_time(config, Pin(read_only=read_only)), _unattached(config, trusted) as instance:
+    with _one_process_at_a_time(config, Access(read_only=read_only)), _unattached(config, trusted) as instance:
         try:
             doing = f"Opening the metadata of lake `{config.name}` failed"
             run(instance.root, dialect_of(config).metadata_attach(alias, read_only=read_only), config, doing)
@@ -207,7 +207,7 @@ def _unattached(config: LakeConfig, trusted: bool) -> Iterator[Instance]:
         finally:
             instance.root.close()
         return
-    key, instance = instances.pool.lease(config, Pin())
+    key, instance = instances.pool.lease(config, Access())
     keep = False
     try:
         instance.state = instance.state or instance.clean_state()

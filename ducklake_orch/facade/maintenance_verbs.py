@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.maintenance import MaintenancePolicy, read_policy
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.results import FsckReport
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ducklake_orch.report.collect import LakeReport
 
 
-class MaintenanceVerbs(LakeHandle):
+class MaintenanceVerbs(LakeBase):
     """Maintain, grade, check and report on a lake."""
 
     def plan_maintenance(

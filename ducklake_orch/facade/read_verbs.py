@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal, overload
 
 from ducklake_orch.config.units import read_argument
-from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.results import Snapshot
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class ReadVerbs(LakeHandle):
+class ReadVerbs(LakeBase):
     """Read tables, their changes, and the lake's snapshots."""
 
     @overload

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.results import CommitInfo, RollbackResult, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class RowVerbs(LakeHandle):
+class RowVerbs(LakeBase):
     """Change the rows of a table."""
 
     def delete(

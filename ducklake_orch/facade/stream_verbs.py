@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.facade.write_verbs import MergeArguments
 from ducklake_orch.results import CommitInfo
 
@@ -80,7 +80,7 @@ def _query_id(batch: "DataFrame") -> str:
     return str(query_id)
 
 
-class StreamVerbs(LakeHandle):
+class StreamVerbs(LakeBase):
     """Write streams, and register the lake as a Spark data source."""
 
     def stream_writer(

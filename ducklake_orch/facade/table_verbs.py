@@ -5,14 +5,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.lake import Scalar
-from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.results import CommitInfo, Option, Table
 
 if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
 
 
-class TableVerbs(LakeHandle):
+class TableVerbs(LakeBase):
     """Create, find, configure and drop tables."""
 
     def create_table(

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.facade.handle import LakeHandle
+from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.results import CommitInfo, WriteResult
 
 
@@ -23,7 +23,7 @@ class MergeArguments(TypedDict, total=False):
     null_keys: str | None
 
 
-class WriteVerbs(LakeHandle):
+class WriteVerbs(LakeBase):
     """Write, merge and add rows."""
 
     def write(

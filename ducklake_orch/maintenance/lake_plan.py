@@ -43,7 +43,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> Plann
     if not part.enabled:
         return _skipped("expire", "the policy disables it")
     found = plan_expire(census.metadata, retention(policy, census.at))
-    needed = f"; {found.pinned} more are needed by {found.pinned_by}" if found.pinned else ""
+    needed = f"; {found.needed_by_writes} more are needed by {found.needed_by}" if found.needed_by_writes else ""
     if not found.snapshots:
         reason = f"each of {found.kept} snapshots is retained or younger than {_age(part.older_than, source)}"
         return _skipped("expire", f"{reason}{needed}")
@@ -70,7 +70,7 @@ def plan_clean_up(census: Census, policy: MaintenancePolicy, source: str, warnin
     if not part.enabled:
         return _skipped("cleanup", "the policy disables it")
     found = plan_cleanup(census.metadata, before(census.at, part.older_than))
-    needed = f"; {found.pinned} more may be read by running writes" if found.pinned else ""
+    needed = f"; {found.needed_by_writes} more may be read by running writes" if found.needed_by_writes else ""
     if found.in_use:
         needed += f"; {len(found.in_use)} more belong to tables, such as {found.in_use[0]}, and stay"
         warnings.append(

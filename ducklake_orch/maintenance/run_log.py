@@ -80,7 +80,7 @@ def last_served(metadata: Metadata) -> dict[str, int]:
 
 def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
     """Return runs, the latest first."""
-    if not TABLE.is_there(metadata):
+    if not TABLE.table_exists(metadata):
         return []
     name = metadata.dialect.table(TABLE.name)
     columns = metadata.dialect.texts(_COLUMNS.split(", "))

@@ -140,14 +140,14 @@ class _Run:
         if isinstance(error, StalePlanError):
             return _report(replace(step, action="skip", reason="a concurrent write changed it; plan again"), "skipped")
         is_missing = isinstance(error, TableDroppedError | ObjectNotFoundError) and step.table is not None
-        if is_missing and not self._is_there(table_name(step.table or "")):
+        if is_missing and not self._table_exists(table_name(step.table or "")):
             return _report(replace(step, action="skip", reason="the table was dropped"), "skipped")
         failure = classify(error, self._config, f"{step.operation} of {step.where} failed")
         log.error("lake `%s`: %s of %s failed: %s", self._config.name, step.operation, step.where, failure)
         self.stop.failed = self._plan.policy.on_error == "stop"
         return _report(step, "failed", duration_s=seconds, error=failure)
 
-    def _is_there(self, name: TableName) -> bool:
+    def _table_exists(self, name: TableName) -> bool:
         with planning(self._config, "Finding a table", reads=True) as metadata:
             return metadata.find_table(name, metadata.latest().snapshot_id) is not None
 

@@ -20,7 +20,7 @@ from ducklake_orch.catalog.verbs import Job, PlannedWrite, WriteRequest, Written
 from ducklake_orch.catalog.writing import Workers, rows_outside
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.engine.session import open_session
@@ -62,8 +62,8 @@ WRITE_OPTIONS = (
 
 def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
     """Return the columns of the table that options name."""
-    table, pin, _ = _reading(config, options)
-    with open_session(config, pin, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
+    table, access, _ = _reading(config, options)
+    with open_session(config, access, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
         found = metadata.table(table, snapshot_of(session, metadata))
         return spark_schema(iter(found.columns))
 
@@ -71,8 +71,8 @@ def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
 def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]) -> tuple[int, bytes]:
     """Return the number of tasks that read the table that options name, and the pickled state that all of them need."""
     options, columns = given
-    table, pin, where = _reading(config, options)
-    with open_session(config, pin, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
+    table, access, where = _reading(config, options)
+    with open_session(config, access, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
         at = snapshot_of(session, metadata)
         plan = plan_scan(metadata, metadata.table(table, at), at, columns=columns, where=where)
         refuse_vectors(plan.files)
@@ -81,7 +81,7 @@ def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]
     return len(pieces) + (inlined is not None), pickle.dumps((engine_spec(config), job, pieces, inlined))
 
 
-def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName, Pin, str | None]:
+def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName, Access, str | None]:
     _check(options, READ_OPTIONS)
     snapshot, as_of = options.get("snapshot"), options.get("as_of")
     if snapshot is not None and as_of is not None:
@@ -90,10 +90,10 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
     if time is not None and time.tzinfo is None:
         raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, for example `+00:00`.")
     if snapshot is None and time is None:
-        pin = Pin(False, config.snapshot, config.as_of, reads=True)
+        access = Access(False, config.snapshot, config.as_of, reads=True)
     else:
-        pin = Pin(False, _number("snapshot", snapshot), time, reads=True)
-    return table_name(options["table"]), pin, options.get("where")
+        access = Access(False, _number("snapshot", snapshot), time, reads=True)
+    return table_name(options["table"]), access, options.get("where")
 
 
 def _check(options: Mapping[str, str], known: Sequence[str]) -> None:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from ducklake_orch.config.lake import LakeConfig
-    from ducklake_orch.facade.handle import LakeHandle
+    from ducklake_orch.facade.lake_base import LakeBase
 
 
-def changes_frame(lake: "LakeHandle", spark: "SparkSession", request: FeedRequest) -> "DataFrame":
+def changes_frame(lake: "LakeBase", spark: "SparkSession", request: FeedRequest) -> "DataFrame":
     """Return the changes as a DataFrame that reads them when it runs."""
     with (
         lake.reading(entering=False) as session,

@@ -17,8 +17,8 @@ _TIMEOUT_S = 60
 # The packaged runtime lacks a module that Spark's launcher requests.
 _LAUNCHER = """#!/bin/bash
 kept=()
-for one in "$@"; do
-  [ "$one" = --add-modules=jdk.incubator.vector ] || kept+=("$one")
+for argument in "$@"; do
+  [ "$argument" = --add-modules=jdk.incubator.vector ] || kept+=("$argument")
 done
 exec "{java}" "${{kept[@]}}"
 """

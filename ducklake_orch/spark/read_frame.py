@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from ducklake_orch.facade.handle import LakeHandle
+    from ducklake_orch.facade.lake_base import LakeBase
 
 log = logging.getLogger("ducklake_orch")
 ENGINES = ("auto", "native", "duckdb")
@@ -68,7 +68,7 @@ class _Planned:
     inlined: pa.Table | None
 
 
-def read_table(lake: "LakeHandle", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
+def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, engine: str) -> "DataFrame":
     """Return a table as a DataFrame that reads the rows when it runs.
 
     Args:
@@ -108,7 +108,7 @@ def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 # --- planning from the catalog ---------------------------------------------------------------------------------------
 
 
-def _plan(lake: "LakeHandle", selection: Selection, engine: str) -> _Planned:
+def _plan(lake: "LakeBase", selection: Selection, engine: str) -> _Planned:
     name = selection.table
     with (
         lake.reading(selection.snapshot, selection.as_of, entering=False) as session,

@@ -10,7 +10,7 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.catalog.search import DuckDBFinder, Finder, Hits, StoredHits
+from ducklake_orch.catalog.search import DuckDBFinder, Finder, MatchedPositions, StoredPositions
 from ducklake_orch.catalog.writing import Loss, staged_table, write_delete_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.stored_files import remove_written
@@ -56,7 +56,7 @@ class SparkFinder:
         self._forced = engine == "spark"
         self._staged: list[tuple[str, str]] = []
 
-    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: MatchedPositions) -> None:
         """Search the files, and add the positions of matching rows to `hits`."""
         if not files:
             return
@@ -74,10 +74,15 @@ class SparkFinder:
         find = ship_function("ducklake_orch.spark.delete_task:find_rows", spec, job, pieces, prefix)
         found = self._run_tasks(f"Finding rows of `{plan.table}`", find, len(pieces), folder, write_id)
         for matches in found:
-            hits.add_stored({file_id: StoredHits(path, count) for file_id, (path, count) in matches.items()})
+            hits.add_stored({file_id: StoredPositions(path, count) for file_id, (path, count) in matches.items()})
 
     def write_deletes(
-        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        write_id: str,
+        losses: Sequence[Loss],
+        hits: MatchedPositions,
     ) -> list[NewDeleteFile]:
         """Write the delete files of the positions that tasks have found, in tasks."""
         stored = [loss for loss in losses if hits.are_stored(loss.file)]

@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from ducklake_orch.catalog.metadata import NewFile, TableDef
-from ducklake_orch.catalog.writing import RowsInside, Source, few_at_most, write_files
+from ducklake_orch.catalog.writing import RowsInside, Source, inline_limit, write_files
 from ducklake_orch.errors import DuckLakeOrchError, StorageError, TerminalError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import result_row
@@ -107,7 +107,7 @@ def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> Ta
 
     schema = pa.schema([kind.with_name(name) for kind, name in zip(first.schema, task.names, strict=True)])
     named = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in chain([first], batches))
-    is_few, rows = few_at_most(task.few, pa.RecordBatchReader.from_batches(schema, named))
+    is_few, rows = inline_limit(task.few, pa.RecordBatchReader.from_batches(schema, named))
     if is_few:
         with pa.BufferOutputStream() as sink:
             with pa.ipc.new_stream(sink, schema) as stream:

@@ -189,7 +189,7 @@ def test_a_missing_referenced_connection_is_named(connect: Connect) -> None:
             {"extra": {"catalog": '{"type": "sqlite"', "storage": "/data"}},
             "catalog of connection `ducklake_default` is no",
         ),
-        ({"extra": {"catalog": 5}}, "The catalog of connection `ducklake_default` is a int."),
+        ({"extra": {"catalog": 5}}, "The catalog of connection `ducklake_default` has the type `int`."),
         ({"extra": {"catalog": {"type": "oracle"}}}, "A catalog has the unknown type `oracle`"),
         ({"extra": {"catalog": {"type": "sqlite", "path": "/x", "pth": 1}}}, "unknown key `pth`. Did you mean `path`?"),
         ({"extra": {"storage": "/data"}}, "does not name the lake's catalog"),

@@ -1,5 +1,6 @@
 """Maintenance operators, the maintenance task group and the maintenance DAG."""
 
+import signal
 import threading
 from typing import Any
 
@@ -22,13 +23,14 @@ from ducklake_orch.airflow import (
     build_maintenance_dag,
     maintenance_task_group,
 )
-from ducklake_orch.airflow.maintenance_operators import OneOperation
+from ducklake_orch.airflow.maintenance_operators import SingleOperationOperator
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.locks import FileQueue
 from ducklake_orch.errors import MaintenanceRunningError
 from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import result, run, states
 from tests.support.airflow_tasks import execute
+from tests.support.fault_points import once_at
 
 OPERATIONS = ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
 
@@ -77,7 +79,7 @@ def test_the_tasks_policy_overrides_the_lakes_policy(small_files: DuckLakeHook) 
     ],
 )
 def test_each_operation_has_an_operator(
-    small_files: DuckLakeHook, operator: type[OneOperation], settings: dict[str, Any]
+    small_files: DuckLakeHook, operator: type[SingleOperationOperator], settings: dict[str, Any]
 ) -> None:
     task = operator(task_id="maintain", tables=["sales.*"], **settings)
     part = getattr(task._policy(MaintenancePolicy()), operator.operation)
@@ -111,6 +113,15 @@ def test_invalid_arguments_fail_without_a_retry(
     with pytest.raises(AirflowFailException) as refused:
         execute(operator)
     assert message in str(refused.value)
+
+
+def test_a_task_that_sigterm_stops_does_not_succeed(small_files: DuckLakeHook, monkeypatch: pytest.MonkeyPatch) -> None:
+    once_at(monkeypatch, "files.written", lambda: signal.raise_signal(signal.SIGTERM))
+    with pytest.raises(SystemExit, match="SIGTERM ended task `maintain`"):
+        execute(DuckLakeMaintenanceOperator(task_id="maintain"))
+    assert sorted(files(small_files).values()) == [1, 6]
+    execute(DuckLakeMaintenanceOperator(task_id="maintain"))
+    assert files(small_files) == {"orders": 1, "other": 1}
 
 
 def test_a_concurrent_maintenance_run_raises_a_retriable_error(small_files: DuckLakeHook) -> None:

@@ -144,14 +144,14 @@ def running(kind: type[Server], folder: Path) -> Iterator[Server]:
 
 def job_for(url: str, folder: Path, repeat: int) -> dict[str, Any]:
     """Create a lake, and describe it for both kinds of child processes."""
-    from ducklake_orch.engine.attach import Pin, attach_statements, secret_statements, setting_statements
+    from ducklake_orch.engine.attach import Access, attach_statements, secret_statements, setting_statements
 
     storage = str(folder / "data")
     lake = DuckLake.from_url("lake", catalog=url, storage=storage, create_if_missing=True)
     lake.create_table("t", {"i": "int"}, if_not_exists=True)
     config = DuckLake.from_url("lake", catalog=url, storage=storage).config
     statements = [*setting_statements(config), *secret_statements(config, reveal=True)]
-    statements += [*attach_statements(config, Pin(), create=False, reveal=True), 'USE "lake"']
+    statements += [*attach_statements(config, Access(), create=False, reveal=True), 'USE "lake"']
     extensions = config.required_extensions
     return {"catalog": url, "storage": storage, "extensions": extensions, "statements": statements, "repeat": repeat}
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.commit import active_writes, pinned, read_pins
-from ducklake_orch.catalog.commit.active_writes import TABLE, Pins
+from ducklake_orch.catalog.commit import active_writes, leased, read_leases
+from ducklake_orch.catalog.commit.active_writes import TABLE, Leases
 from ducklake_orch.catalog.lifecycle.compaction import DuckDBCompactor
 from ducklake_orch.catalog.search import RowSearch, planning
 from ducklake_orch.catalog.verbs import ArrowRows, PlannedWrite, WriteRequest
@@ -28,9 +28,9 @@ def rows(*values: int) -> pa.Table:
     return pa.table({"a": pa.array(values, pa.int64())})
 
 
-def pins(lake: DuckLake) -> Pins:
+def leases(lake: DuckLake) -> Leases:
     with planning(lake.config, "Looking") as metadata:
-        return read_pins(metadata)
+        return read_leases(metadata)
 
 
 def reasons(lake: DuckLake) -> dict[str, str]:
@@ -43,7 +43,7 @@ def reasons(lake: DuckLake) -> dict[str, str]:
 
 @pytest.fixture
 def pinned_at_once(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Pin every write immediately; return the periodic check of the watching thread."""
+    """Access every write immediately; return the periodic check of the watching thread."""
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
     return lambda: active_writes._WATCH.renew_leases()
 
@@ -60,7 +60,7 @@ def test_a_short_write_registers_no_pin(lake: DuckLake) -> None:
     lake.write(rows(1, 2), "t", mode="append")
     lake.delete("t", "a = 1")
     with planning(lake.config, "Looking") as metadata:
-        assert not TABLE.is_there(metadata)
+        assert not TABLE.table_exists(metadata)
 
 
 @catalogs()
@@ -72,10 +72,10 @@ def test_snapshots_and_files_of_a_running_write_are_kept_until_it_ends(
     first = lake.table("t").files(snapshot=1)[0].path
     write = Write("writing `it's é \\`")
     own = Path(lake.config.data_path or "", "main", "t", f"ducklake-{write.write_id}-1.parquet")
-    with pinned(lake.config, write, 2):
+    with leased(lake.config, write, 2):
         own.write_bytes(b"half a file")
         pinned_at_once()
-        running = pins(lake)
+        running = leases(lake)
         assert (running.needed_from, running.write_ids) == (2, frozenset([write.write_id]))
         assert f"{write.purpose}, by process {os.getpid()} on " in running.writes[0].owner
         assert "1 more are needed by writing `it's é" in reasons(lake)["expire"]
@@ -87,7 +87,7 @@ def test_snapshots_and_files_of_a_running_write_are_kept_until_it_ends(
         assert "1 belong to running writes" in reasons(lake)["orphans"]
         assert os.path.exists(first)
         assert own.exists()
-    assert not pins(lake).writes
+    assert not leases(lake).writes
     for _ in range(2):
         lake.maintain(ALL_OF_IT).raise_for_error()
     assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [3]
@@ -110,7 +110,7 @@ def test_files_of_a_running_append_are_not_orphans(lake: DuckLake, pinned_at_onc
     data = pa.RecordBatchReader.from_batches(rows().schema, batches())
     lake.write(data, "t", mode="append")
     assert lake.table("t").count() == 199_992
-    assert not pins(lake).writes
+    assert not leases(lake).writes
     whole(lake)
 
 
@@ -184,7 +184,7 @@ class _NoLock:
 
 
 @catalogs(quick=[SQLITE, POSTGRES])
-def test_the_pin_of_a_killed_writer_expires(
+def test_the_lease_of_a_killed_writer_expires(
     make_lake: MakeLake, pinned_at_once: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = make_lake()
@@ -200,15 +200,15 @@ def test_the_pin_of_a_killed_writer_expires(
         make_lake().write(data, "t", mode="append")
 
     assert dies_at("files.written", work)
-    assert pins(lake).needed_from == 1
+    assert leases(lake).needed_from == 1
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 2
     later = time.time_ns() // 1000 + int((active_writes._LAPSE_S + 1) * 1e6)
     monkeypatch.setattr(active_writes, "_now", lambda config: str(later))
-    assert not pins(lake).writes
+    assert not leases(lake).writes
     lake.maintain(ALL_OF_IT).raise_for_error()
     assert len(list(folder.iterdir())) == 1
-    with pinned(lake.config, Write("another"), 1):  # its pin replaces the expired one
+    with leased(lake.config, Write("another"), 1):  # its lease replaces the expired one
         pinned_at_once()
         with lake.connect_metadata() as con:
             assert con.execute(f"SELECT count(*), max(purpose::VARCHAR) FROM {TABLE.name}").fetchall()[0][0] == 1
@@ -216,19 +216,19 @@ def test_the_pin_of_a_killed_writer_expires(
 
 
 @catalogs(quick=[SQLITE])
-def test_a_pin_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_while_the_write_runs(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake.write(rows(1), "t", mode="append")
     monkeypatch.setattr(active_writes, "_BRIEF_S", 0.0)
-    with pinned(lake.config, Write("writing"), 1):
+    with leased(lake.config, Write("writing"), 1):
         active_writes._WATCH.renew_leases()
         now = time.time_ns() // 1000 + int((active_writes._LAPSE_S - 1) * 1e6)
         monkeypatch.setattr(active_writes, "_now", lambda config: str(now + int(2e6)))
-        assert not pins(lake).writes
+        assert not leases(lake).writes
         active_writes._WATCH.renew_leases()  # too early
-        assert not pins(lake).writes
+        assert not leases(lake).writes
         monkeypatch.setattr(active_writes, "_RENEW_S", 0.0)
         active_writes._WATCH.renew_leases()
-        assert pins(lake).needed_from == 1
+        assert leases(lake).needed_from == 1
 
 
 @catalogs(quick=[SQLITE])
@@ -237,12 +237,12 @@ def test_a_write_across_processes_is_pinned_from_its_plan_on(lake: DuckLake) -> 
     request = WriteRequest(table_name("t"), "append")
     data = ArrowRows(rows(2))
     planned = PlannedWrite.of(lake.config, data, request)
-    assert pins(lake).write_ids == {planned.write.write_id}
+    assert leases(lake).write_ids == {planned.write.write_id}
     planned.finish(data)
-    assert not pins(lake).writes
+    assert not leases(lake).writes
     planned = PlannedWrite.of(lake.config, data, request)
     planned.abandon()
-    assert not pins(lake).writes
+    assert not leases(lake).writes
     assert sorted(lake.read("t").column("a").to_pylist()) == [1, 2]
 
 
@@ -257,14 +257,14 @@ def test_a_write_continues_if_it_cannot_be_pinned(
         raise LakeLockedError("another process holds the queue")
 
     monkeypatch.setattr(type(TABLE), "write", locked)
-    with pinned(lake.config, Write("writing"), 0):
+    with leased(lake.config, Write("writing"), 0):
         pinned_at_once()
     assert "another process holds the queue" in caplog.text
 
 
-def test_a_forked_child_does_not_inherit_the_pins_of_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_does_not_inherit_the_lease_of_its_parent(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "l")
-    with pinned(lake.config, Write("writing"), 0):
+    with leased(lake.config, Write("writing"), 0):
         child = os.fork()
         if child == 0:
             os._exit(len(active_writes._WATCH._writes))

@@ -89,7 +89,7 @@ class TestCommit:
 def test_files_are_added_and_copied_on_every_backend(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=0)
     make(lake, "id BIGINT, s VARCHAR, l BIGINT[]", partition_by="s")
-    root = f"{lake.config.data_path}landing"
+    root = f"{lake.config.data_path}arrow_storage_type"
     if "://" not in root:
         Path(root).mkdir(parents=True)
     with lake.connect() as con:

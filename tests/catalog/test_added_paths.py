@@ -126,7 +126,7 @@ class TestPaths:
 
     def test_files_elsewhere_in_the_data_path_are_not_orphans(self, lake: DuckLake, tmp_path: Path) -> None:
         make(lake, "a BIGINT")
-        path = write(tmp_path / "lake.files" / "landing" / "f.parquet", {"a": [1]})
+        path = write(tmp_path / "lake.files" / "arrow_storage_type" / "f.parquet", {"a": [1]})
         lake.add_files("t", path)
         assert self.stored(lake) == [(path, False)]
         assert self.orphans(lake) == []

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, LocalStorage
-from ducklake_orch.catalog.commit import pin, unpin
+from ducklake_orch.catalog.commit import record_lease, remove_lease
 from ducklake_orch.catalog.lifecycle import delete_orphans, plan_orphans
 from ducklake_orch.catalog.lifecycle.orphans import Orphans
 from ducklake_orch.catalog.search import planning
@@ -124,12 +124,12 @@ def test_files_of_running_writes_are_kept(lake: DuckLake) -> None:
     dead = stray(lake, f"ducklake-{'f' * 32}-{own}-1.parquet")
     native = stray(lake, f"ducklake-{WRITE_ID}-{own}-spark/part-0.parquet")
     write = Write("writing", write_id=WRITE_ID)
-    pin(lake.config, write, 1)
+    record_lease(lake.config, write, 1)
     done = delete_orphans(lake.config, LATER)
     assert (done.paths, done.running) == ((dead,), 2)
     assert os.path.exists(running)
     assert os.path.exists(native)
-    unpin(lake.config, write)
+    remove_lease(lake.config, write)
     assert set(delete_orphans(lake.config, LATER).paths) == {running, native}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake, LakeConfig
-from ducklake_orch.engine.attach import Pin, preview
+from ducklake_orch.engine.attach import Access, preview
 from ducklake_orch.engine.dialects import dialect_of
 
 SQLITE = "sqlite:////data/lake.sqlite"
@@ -171,20 +171,20 @@ def test_attach_options_are_in_the_attach_statement() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pin", "expected"),
+    ("access", "expected"),
     [
-        (Pin(), "META_TYPE 'duckdb'"),
-        (Pin(read_only=True), "META_TYPE 'duckdb', READ_ONLY true, CREATE_IF_NOT_EXISTS false"),
-        (Pin(snapshot=3), "META_TYPE 'duckdb', SNAPSHOT_VERSION 3, CREATE_IF_NOT_EXISTS false"),
+        (Access(), "META_TYPE 'duckdb'"),
+        (Access(read_only=True), "META_TYPE 'duckdb', READ_ONLY true, CREATE_IF_NOT_EXISTS false"),
+        (Access(snapshot=3), "META_TYPE 'duckdb', SNAPSHOT_VERSION 3, CREATE_IF_NOT_EXISTS false"),
         (
-            Pin(as_of=datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)),
+            Access(as_of=datetime(2024, 2, 3, 4, 5, 6, tzinfo=UTC)),
             "META_TYPE 'duckdb', SNAPSHOT_TIME '2024-02-03 04:05:06+00:00', CREATE_IF_NOT_EXISTS false",
         ),
     ],
 )
-def test_a_reader_is_pinned_and_never_creates(pin: Pin, expected: str) -> None:
+def test_a_reader_is_pinned_and_never_creates(access: Access, expected: str) -> None:
     config = LakeConfig(name="sales", catalog="duckdb:////a", storage="/f", create_if_missing=True)
-    assert f"(DATA_PATH '/f/', {expected});" in preview(config, pin)
+    assert f"(DATA_PATH '/f/', {expected});" in preview(config, access)
 
 
 def test_without_create_if_missing_attach_disables_creation() -> None:

@@ -111,7 +111,7 @@ class TestRefusedValues:
         assert lake(as_of=datetime(2026, 1, 1, tzinfo=UTC)).as_of is not None
 
     def test_snapshot_and_as_of_together_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match="both pin the lake"):
+        with pytest.raises(ConfigError, match="cannot be combined"):
             lake(snapshot=5, as_of=datetime(2026, 1, 1, tzinfo=UTC))
 
     @pytest.mark.parametrize("field", ["settings", "attach_options"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.commit.active_writes import pin, pinned, read_pins, unpin
+    from ducklake_orch.catalog.commit.active_writes import leased, read_leases, record_lease, remove_lease
     from ducklake_orch.catalog.commit.conflicts import FileState, judge_table
     from ducklake_orch.catalog.commit.ddl import add_inlined_table
     from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files

@@ -58,7 +58,7 @@ class RunningWrite:
 
 
 @dataclass(frozen=True)
-class Pins:
+class Leases:
     """The running writes of a lake, and what maintenance must keep for them."""
 
     writes: Sequence[RunningWrite] = ()
@@ -84,15 +84,15 @@ class Pins:
         return frozenset(write.write_id for write in self.writes)
 
 
-def read_pins(metadata: Metadata) -> Pins:
+def read_leases(metadata: Metadata) -> Leases:
     """Return the running writes, without those whose lease has lapsed."""
-    if not TABLE.is_there(metadata):
-        return Pins()
+    if not TABLE.table_exists(metadata):
+        return Leases()
     config = metadata.config
     columns = dialect_of(config).texts(("write_id", "snapshot_id", "started_at", "host", "process", "purpose"))
     sql = f"select {columns} from {dialect_of(config).table(TABLE.name)} where lapses_at > {_now(config)}"
     rows = [[text(cell) or "" for cell in row] for row in metadata.rows(dialect_of(config).query(sql))]
-    return Pins([_running(*row) for row in rows])
+    return Leases([_running(*row) for row in rows])
 
 
 def _running(write_id: str, snapshot: str, started: str, host: str, process: str, purpose: str) -> RunningWrite:
@@ -102,7 +102,7 @@ def _running(write_id: str, snapshot: str, started: str, host: str, process: str
 
 
 @contextmanager
-def pinned(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
+def leased(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
     """Protect what a write needs from maintenance, for the duration of a block that does not hold the lake's lock.
 
     Args:
@@ -119,15 +119,15 @@ def pinned(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
         running.end()
 
 
-def pin(config: LakeConfig, write: Write, snapshot: int) -> None:
-    """Record a lease at once, until `unpin` or for a day, for a write that one process begins and another ends."""
+def record_lease(config: LakeConfig, write: Write, snapshot: int) -> None:
+    """Record a lease until `remove_lease`, or for a day, for a write that one process begins and another ends."""
     try:
         _record_lease(config, write, snapshot, time.time(), _HANDED_OVER_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
         _log_failure(config, write, error)
 
 
-def unpin(config: LakeConfig, write: Write) -> None:
+def remove_lease(config: LakeConfig, write: Write) -> None:
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
@@ -209,7 +209,7 @@ class _Running:
         with self.lock:
             self.ended = True
         if self.renewed is not None:
-            unpin(self.config, self.write)
+            remove_lease(self.config, self.write)
 
 
 class _Watch:

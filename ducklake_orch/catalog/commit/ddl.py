@@ -12,9 +12,9 @@ from ducklake_orch.catalog.metadata import (
     Token,
     folder_name,
     inlines,
-    is_there,
     quoted_path,
     stored_types,
+    table_exists,
 )
 
 _COLUMN = {
@@ -119,7 +119,7 @@ def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | No
         f"SELECT table_name FROM {registry} WHERE {of_table} AND schema_version >= ({newest})"
         " ORDER BY schema_version DESC LIMIT 1"
     )
-    return str(rows[0][0]) if rows and is_there(metadata, str(rows[0][0])) else None
+    return str(rows[0][0]) if rows and table_exists(metadata, str(rows[0][0])) else None
 
 
 def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> str | None:

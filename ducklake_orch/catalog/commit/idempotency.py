@@ -9,7 +9,14 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from ducklake_orch.catalog.commit import conflicts
-from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, create_before, create_within, reading, text
+from ducklake_orch.catalog.metadata import (
+    Metadata,
+    MetadataTransaction,
+    create_before_transaction,
+    create_in_transaction,
+    reading,
+    text,
+)
 from ducklake_orch.engine.dialects import Dialect, dialect_of
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
@@ -36,12 +43,12 @@ def has_keys(metadata: Metadata) -> bool:
 
 def make_table(session: Session) -> None:
     """Create the table of keys before the commit, on catalogs where CREATE TABLE cannot be part of the transaction."""
-    create_before(session, KEYS_TABLE, _columns(dialect_of(session.config)))
+    create_before_transaction(session, KEYS_TABLE, _columns(dialect_of(session.config)))
 
 
 def make_table_in(transaction: MetadataTransaction) -> None:
     """Create the table of keys within the transaction of the commit, if it does not exist."""
-    create_within(transaction, KEYS_TABLE, _columns(transaction.dialect))
+    create_in_transaction(transaction, KEYS_TABLE, _columns(transaction.dialect))
 
 
 def _columns(dialect: Dialect[Any]) -> str:

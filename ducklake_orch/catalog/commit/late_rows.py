@@ -13,7 +13,7 @@ from ducklake_orch.catalog.scan import LiveFiles, Predicate, parse_predicate
 from ducklake_orch.errors import StalePlanError
 
 
-def judge_scope(transaction: MetadataTransaction, rows: ExactRows, table: TableDef) -> None:
+def check_late_rows(transaction: MetadataTransaction, rows: ExactRows, table: TableDef) -> None:
     """Compare the data files and inlined rows that a change has searched with those that it would search now.
 
     Concurrent deletions in a data file conflict only if the change retires rows of that file; `conflicts.judge_files`

@@ -11,9 +11,9 @@ from ducklake_orch.catalog.commit import conflicts, ddl, idempotency
 from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
 from ducklake_orch.catalog.commit.duplicate_files import refuse_known
 from ducklake_orch.catalog.commit.expect_snapshot import check_expected, judge_rollback
-from ducklake_orch.catalog.commit.late_rows import judge_scope
+from ducklake_orch.catalog.commit.late_rows import check_late_rows
 from ducklake_orch.catalog.commit.retire import Retired, file_states, find_retired
-from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, prepare_few
+from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, prepare_inlined
 from ducklake_orch.catalog.commit.table_change import Committed, ExactRows, Rollback, TableChange
 from ducklake_orch.catalog.commit.table_statistics import widen_table_statistics, write_table_statistics
 from ducklake_orch.catalog.metadata import (
@@ -46,7 +46,9 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
         UnknownOutcomeError: When the answer to COMMIT was lost and the catalog does not tell whether it committed.
     """
     root, written = session.instance.root, list[str]()
-    ready = prepare_few(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
+    ready = (
+        prepare_inlined(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
+    )
     if change.key is not None:
         idempotency.check_key(change.key)
         idempotency.make_table(session)
@@ -129,7 +131,7 @@ class _Commit:
             inlined_table = ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
         self._retire_files(table, retired, snapshot)
         self._add_files(table, snapshot)
-        self._add_few(table, inlined_table, snapshot)
+        self._add_inlined(table, inlined_table, snapshot)
         first_delete = latest.next_file_id + self.ready.mappings + self.ready.count
         insert_delete_files(transaction, table, deletes, first_delete)
         self._finish(table, snapshot)
@@ -176,7 +178,7 @@ class _Commit:
         if conflicts.planned_files(change):
             conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
         if isinstance(change.remove, ExactRows):
-            judge_scope(transaction, change.remove, table)
+            check_late_rows(transaction, change.remove, table)
         return find_retired(transaction, change, table)
 
     def _deletes(self, table: TableDef | None, retired: Retired, snapshot: int) -> list[NewDeleteFile]:
@@ -262,10 +264,10 @@ class _Commit:
         transaction.insert("ducklake_file_variant_stats", ready.variants, constants=of_table, shifts=number)
         self.tokens.append(Token("inserted_into_table", table.table_id))
 
-    def _add_few(self, table: TableDef, inlined_table: str | None, snapshot: int) -> None:
+    def _add_inlined(self, table: TableDef, inlined_table: str | None, snapshot: int) -> None:
         """Insert inlined rows, which the catalog itself stores."""
-        few_rows = self.change.few
-        if few_rows is None or not self.ready.rows:
+        inlinable_rows = self.change.few
+        if inlinable_rows is None or not self.ready.rows:
             return
         if inlined_table is None:
             raise StalePlanError(
@@ -275,9 +277,9 @@ class _Commit:
         first_row = self._count_rows(table)
         self.transaction.insert(
             inlined_table,
-            few_rows.stored,
+            inlinable_rows.stored,
             constants={"begin_snapshot": snapshot},
-            shifts={"row_id": (few_rows.ordinal, first_row)},
+            shifts={"row_id": (inlinable_rows.ordinal, first_row)},
         )
         self.tokens.append(Token("inlined_insert", table.table_id))
 

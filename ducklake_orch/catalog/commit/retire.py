@@ -26,7 +26,7 @@ from ducklake_orch.catalog.metadata import (
     deletions_table,
     duckdb_type,
     inlined_rows,
-    is_there,
+    table_exists,
 )
 from ducklake_orch.catalog.parquet import OWN_FILES, depends_on_zone, key_sql
 from ducklake_orch.catalog.scan import classify, parse_predicate
@@ -95,7 +95,7 @@ def _everything(transaction: MetadataTransaction, table: TableDef) -> Retired:
     files, rows = _count(transaction, table, None)
     inlined: dict[str, Sequence[int] | None] = {}
     for inlined_table in table.inlined:
-        if is_there(metadata, inlined_table.name):
+        if table_exists(metadata, inlined_table.name):
             count = metadata.rows(count_sql(metadata, inlined_table, transaction.latest.snapshot_id))[0][0]
             if count:
                 inlined[inlined_table.name] = None

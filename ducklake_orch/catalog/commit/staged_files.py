@@ -11,7 +11,7 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import MappedName, NewFile, Relation, TableDef
 from ducklake_orch.catalog.parquet import TableColumnStats, file_stats, summarize
-from ducklake_orch.catalog.writing import FewRows
+from ducklake_orch.catalog.writing import InlinableRows
 
 _FILES = {
     "ordinal": "BIGINT",
@@ -145,7 +145,7 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
     )
 
 
-def prepare_few(con: duckdb.DuckDBPyConnection, table: TableDef, few: FewRows) -> PreparedFiles:
+def prepare_inlined(con: duckdb.DuckDBPyConnection, table: TableDef, few: InlinableRows) -> PreparedFiles:
     """Prepare inlined rows for the commit: without files, but with the rows' count and statistics."""
     nothing = prepare(con, table, ())
     rows = sum(file.record_count for file in few.as_files)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, NewFile, TableDef
-from ducklake_orch.catalog.writing import FewRows
+from ducklake_orch.catalog.writing import InlinableRows
 from ducklake_orch.engine.quoting import TableName
 
 
@@ -131,7 +131,7 @@ class TableChange:
     only_new: bool = False
     planned_version: int | None = None
     adopted: tuple[str, ...] = ()
-    few: FewRows | None = None
+    few: InlinableRows | None = None
 
 
 @dataclass(frozen=True, slots=True)

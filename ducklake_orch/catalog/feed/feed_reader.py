@@ -25,14 +25,14 @@ from ducklake_orch.catalog.scan import snapshot_of
 from ducklake_orch.engine.quoting import identifier
 
 if TYPE_CHECKING:
-    from ducklake_orch.facade.handle import LakeHandle
+    from ducklake_orch.facade.lake_base import LakeBase
 
 _EVENTS, _COMMITS = "__ducklake_orch_events", "__ducklake_orch_snapshots"
 # Queries that name many files take long to plan.
 _FILES_AT_ONCE = 50
 
 
-def read_changes(lake: "LakeHandle", request: FeedRequest) -> pa.Table:
+def read_changes(lake: "LakeBase", request: FeedRequest) -> pa.Table:
     """Return the changes as an Arrow table, in the order of their snapshots."""
     with (
         lake.reading(entering=False) as session,

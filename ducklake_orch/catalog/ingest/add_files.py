@@ -11,7 +11,7 @@ from ducklake_orch.catalog.commit import (
     check_key,
     commit_change,
     find_replay,
-    pinned,
+    leased,
     refuse_known,
     write_result,
 )
@@ -91,7 +91,7 @@ class _Registration:
             return self._result(table, [], done)
         if self._request.dry_run:
             return self._dry_run(table)
-        with pinned(self._config, self._write, latest):
+        with leased(self._config, self._write, latest):
             return self._add(table)
 
     def _dry_run(self, table: TableDef) -> WriteResult:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ducklake_orch.catalog.commit import read_pins
+from ducklake_orch.catalog.commit import read_leases
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, canonical, paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
@@ -25,14 +25,14 @@ class Cleanup:
     Attributes:
         files: How many files are deleted.
         paths: Paths of these files.
-        pinned: How many more are not deleted because a running write may read them.
+        needed_by_writes: How many more are not deleted because a running write may read them.
         in_use: Scheduled files that a table still refers to. They are not deleted; fsck repairs the schedule.
         failed: Errors by path of the files that could not be deleted; they stay scheduled.
     """
 
     files: int = 0
     paths: tuple[str, ...] = field(default=(), repr=False)
-    pinned: int = 0
+    needed_by_writes: int = 0
     in_use: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
 
@@ -45,7 +45,7 @@ def plan_cleanup(metadata: Metadata, before: datetime) -> Cleanup:
         before: Only files that were scheduled before this time.
     """
     found = _find(metadata, before)
-    return Cleanup(len(found.to_delete), tuple(found.to_delete.values()), found.pinned, found.in_use)
+    return Cleanup(len(found.to_delete), tuple(found.to_delete.values()), found.needed_by_writes, found.in_use)
 
 
 def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | None = None) -> Cleanup:
@@ -75,7 +75,7 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
                 ),
                 settle=False,
             )
-    return Cleanup(len(deleted), tuple(deleted.values()), found.pinned, found.in_use, failed)
+    return Cleanup(len(deleted), tuple(deleted.values()), found.needed_by_writes, found.in_use, failed)
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,19 @@ class _Found:
     """The files to delete, by id, and those that must not be deleted."""
 
     to_delete: dict[int, str]
-    pinned: int
+    needed_by_writes: int
     in_use: tuple[str, ...]
 
 
 def _find(metadata: Metadata, before: datetime) -> _Found:
-    scheduled, root, pinned = scheduled_paths(metadata, before), metadata.data_path(), 0
-    since = read_pins(metadata).needed_since
+    scheduled, root, needed_by_writes = scheduled_paths(metadata, before), metadata.data_path(), 0
+    since = read_leases(metadata).needed_since
     if since is not None and since < before:
         unneeded = scheduled_paths(metadata, since)
-        scheduled, pinned = unneeded, len(scheduled) - len(unneeded)
+        scheduled, needed_by_writes = unneeded, len(scheduled) - len(unneeded)
     names = {path.rpartition("/")[2] for path in scheduled.values()}
     known = {canonical(path, root) for path in paths_of_tables(metadata, names)} if names else set()
     to_delete = {number: path for number, path in scheduled.items() if not known or canonical(path, root) not in known}
-    return _Found(to_delete, pinned, tuple(path for number, path in scheduled.items() if number not in to_delete))
+    return _Found(
+        to_delete, needed_by_writes, tuple(path for number, path in scheduled.items() if number not in to_delete)
+    )

@@ -10,9 +10,9 @@ from typing import Protocol
 
 import duckdb
 
-from ducklake_orch.catalog.commit import pinned
+from ducklake_orch.catalog.commit import leased
 from ducklake_orch.catalog.lifecycle.compaction_bin import Bin, BinJob, compact_bin
-from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Placed, Way, commit_compacted
+from ducklake_orch.catalog.lifecycle.compaction_commit import CommittedCompaction, Compacted, Way, commit_compacted
 from ducklake_orch.catalog.lifecycle.file_history import file_lives
 from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory
 from ducklake_orch.catalog.scan import name_mappings
@@ -120,7 +120,7 @@ def compact(
     with planning(config, f"Planning {purpose}") as metadata:
         snapshot = metadata.latest().snapshot_id
         table, jobs = _read_state(metadata, way, bins, snapshot)
-    with pinned(config, write, snapshot):
+    with leased(config, write, snapshot):
         compacted, placed = _place(config, write, way, table, jobs, engine or DuckDBCompactor(config))
     written, done = _inputs(compacted), _inputs(placed.done)
     unfit = sum(written.isdisjoint(job.bin.files) for job in jobs)
@@ -135,12 +135,12 @@ def _inputs(compacted: Sequence[Compacted]) -> set[int]:
 
 def _place(
     config: LakeConfig, write: Write, way: Way, table: TableDef, jobs: Sequence[BinJob], engine: Compactor
-) -> tuple[Sequence[Compacted], Placed]:
+) -> tuple[Sequence[Compacted], CommittedCompaction]:
     """Write the new files, commit them and remove those that were not committed."""
     with removing_failed(config, write, table.folder):
         compacted = engine.write(jobs, write.write_id) if jobs else []
         fault_point("files.written")
-        placed = Placed()
+        placed = CommittedCompaction()
         if compacted:
             with open_session(config, entering=False) as session:
                 placed = commit_compacted(session, write, way, table, compacted)
@@ -180,7 +180,7 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
     return table, jobs
 
 
-def _result(table: str, way: Way, placed: Placed) -> Compaction:
+def _result(table: str, way: Way, placed: CommittedCompaction) -> Compaction:
     inputs = [life.file for compacted in placed.done for life in compacted.inputs]
     files = [file for compacted in placed.done for file in compacted.files]
     return Compaction(

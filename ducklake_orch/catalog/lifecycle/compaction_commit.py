@@ -11,7 +11,7 @@ from typing import Literal
 
 from ducklake_orch.catalog.commit import FileState, Retired, delete_files_of_retired, file_states, insert_delete_files
 from ducklake_orch.catalog.lifecycle.expiry import schedule
-from ducklake_orch.catalog.lifecycle.partial_files import PlacedFile, add_placed_files, recount
+from ducklake_orch.catalog.lifecycle.partial_files import FileEntry, add_placed_files, recount
 from ducklake_orch.catalog.metadata import (
     NOW,
     DataFile,
@@ -70,7 +70,7 @@ def state_of(life: FileLife) -> FileState:
 
 
 @dataclass(frozen=True)
-class Placed:
+class CommittedCompaction:
     """The outcome of committing compacted files.
 
     Attributes:
@@ -88,7 +88,7 @@ class Placed:
 
 def commit_compacted(
     session: Session, write: Write, way: Way, table: TableDef, compacted: Sequence[Compacted]
-) -> Placed:
+) -> CommittedCompaction:
     """Commit compacted files of one table, as one snapshot."""
     with session.instance.one_thread():
         placed = commit_through(
@@ -115,7 +115,7 @@ class _Commit:
     compacted: Sequence[Compacted]
     done: list[Compacted] = field(default_factory=list)
 
-    def run(self) -> Placed:
+    def run(self) -> CommittedCompaction:
         transaction, table = self.transaction, self.table
         now = file_states(transaction, table, [life.file for compacted in self.compacted for life in compacted.inputs])
         self.done = [compacted for compacted in self.compacted if compacted.is_unchanged(now)]
@@ -128,7 +128,7 @@ class _Commit:
             or current.table_id != table.table_id
             or (self.way == "rewrite" and is_laid_out_differently(current, table))
         ):
-            return Placed(stale=tuple(self.compacted))
+            return CommittedCompaction(stale=tuple(self.compacted))
         snapshot = transaction.latest.snapshot_id + 1
         files = [file for compacted in self.done for file in compacted.files]
         first = transaction.latest.next_file_id
@@ -141,7 +141,7 @@ class _Commit:
             self._end_inputs(snapshot)
         add_placed_files(transaction, table, self._placed(snapshot), first)
         insert_delete_files(transaction, table, deletes, first + len(files))
-        return Placed(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
+        return CommittedCompaction(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
 
     @property
     def _inputs(self) -> list[DataFile]:
@@ -210,11 +210,11 @@ class _Commit:
             rows_lost=lost if self.way == "rewrite" else 0,
         )
 
-    def _placed(self, snapshot: int) -> list[PlacedFile]:
+    def _placed(self, snapshot: int) -> list[FileEntry]:
         """Return where the new files begin: merged ones with their oldest row, rewritten ones with the new snapshot."""
         merge = self.way == "merge"
         return [
-            PlacedFile(
+            FileEntry(
                 file,
                 compacted.first if merge else snapshot,
                 compacted.last if merge else None,

@@ -10,7 +10,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
 
-from ducklake_orch.catalog.commit import read_pins, stored_path
+from ducklake_orch.catalog.commit import read_leases, stored_path
 from ducklake_orch.catalog.metadata import (
     NOW,
     Metadata,
@@ -62,8 +62,8 @@ class Expiry:
     Attributes:
         snapshots: The snapshots that expire.
         kept: How many snapshots are retained.
-        pinned: How many of these are retained only because a running write needs them.
-        pinned_by: The write that needs the oldest of these, and who runs it.
+        needed_by_writes: How many of these are retained only because a running write needs them.
+        needed_by: The write that needs the oldest of these, and who runs it.
         tables: Ids of dropped tables that no retained snapshot contains.
         data_files: How many data files no retained snapshot can see.
         delete_files: How many delete files no retained snapshot can see.
@@ -74,8 +74,8 @@ class Expiry:
 
     snapshots: tuple[int, ...] = ()
     kept: int = 0
-    pinned: int = 0
-    pinned_by: str | None = None
+    needed_by_writes: int = 0
+    needed_by: str | None = None
     tables: tuple[int, ...] = ()
     data_files: int = 0
     delete_files: int = 0
@@ -135,7 +135,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     kept = _snapshots(metadata, retention, only)
     expiring, retained = kept.expiring, kept.retained
     if not expiring:
-        return _Found(Expiry(kept=len(retained), pinned=kept.pinned, pinned_by=kept.pinned_by))
+        return _Found(Expiry(kept=len(retained), needed_by_writes=kept.needed_by_writes, needed_by=kept.needed_by))
     unseen = list(_unseen(retained))
     is_unseen = f"coalesce({' OR '.join(unseen)}, false)"
     name = metadata.table_sql
@@ -161,8 +161,8 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     expiry = Expiry(
         snapshots=tuple(expiring),
         kept=len(retained),
-        pinned=kept.pinned,
-        pinned_by=kept.pinned_by,
+        needed_by_writes=kept.needed_by_writes,
+        needed_by=kept.needed_by,
         tables=tuple(tables),
         data_files=len(files),
         delete_files=len(deletes),
@@ -179,8 +179,8 @@ class _Kept:
 
     expiring: list[int]
     retained: list[int]
-    pinned: int
-    pinned_by: str | None
+    needed_by_writes: int
+    needed_by: str | None
 
 
 def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
@@ -194,8 +194,8 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
     newest = len(rows) - max(retention.retain_last, 1)
     # Snapshot times are whole microseconds in every catalog.
     limit = retention.before.timestamp()
-    expiring, retained, pinned = list[int](), list[int](), 0
-    oldest = read_pins(metadata).oldest
+    expiring, retained, needed_by_writes = list[int](), list[int](), 0
+    oldest = read_leases(metadata).oldest
     for index, (number, time, *texts) in enumerate(rows):
         is_retained = (
             index >= newest
@@ -204,9 +204,9 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
             or any(fnmatchcase(text(value) or "", pattern) for value in texts for pattern in retention.keep)
         )
         needed = not is_retained and oldest is not None and int(number) >= oldest.snapshot_id
-        pinned += needed
+        needed_by_writes += needed
         (retained if is_retained or needed else expiring).append(int(number))
-    return _Kept(expiring, retained, pinned, oldest.owner if oldest and pinned else None)
+    return _Kept(expiring, retained, needed_by_writes, oldest.owner if oldest and needed_by_writes else None)
 
 
 def _unseen(retained: Sequence[int]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import duckdb
 
-from ducklake_orch.catalog.commit import pinned
+from ducklake_orch.catalog.commit import leased
 from ducklake_orch.catalog.lifecycle.file_history import file_lives
 from ducklake_orch.catalog.lifecycle.flush_commit import FlushedSlice, commit_flushed
 from ducklake_orch.catalog.lifecycle.inlined_slice import InlinedSlice, read_slice, write_slice
@@ -20,7 +20,7 @@ from ducklake_orch.catalog.metadata import (
     TableHistory,
     deletions_table,
     inexact_columns,
-    is_there,
+    table_exists,
 )
 from ducklake_orch.catalog.parquet import FileLife
 from ducklake_orch.catalog.search import planning
@@ -142,7 +142,7 @@ def _flush_slice(
             part = _plan(metadata, name, until, start)
         if not (part.rows or part.lives):
             return part, None, None
-        with pinned(config, write, part.snapshot):
+        with leased(config, write, part.snapshot):
             return part, *_move(config, write, part)
 
     return retrying(config.retry, purpose, attempt, attempts_for=by_plan)
@@ -165,7 +165,11 @@ def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Positi
     until = latest if until is None else until
     rows: list[InlinedSlice] = []
     for inlined_table in sorted(table.inlined, key=lambda inlined_table: inlined_table.schema_version):
-        if not remaining or inlined_table.schema_version < start.version or not is_there(metadata, inlined_table.name):
+        if (
+            not remaining
+            or inlined_table.schema_version < start.version
+            or not table_exists(metadata, inlined_table.name)
+        ):
             continue
         if inexact_columns(history.columns(inlined_table.schema_version)):
             continue

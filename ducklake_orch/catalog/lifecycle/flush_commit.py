@@ -16,7 +16,7 @@ from ducklake_orch.catalog.metadata import (
     TableDef,
     Token,
     format_tokens,
-    is_there,
+    table_exists,
 )
 from ducklake_orch.catalog.parquet import FileLife
 from ducklake_orch.engine.exactly_once import Write, commit_through
@@ -121,7 +121,7 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
     for rows in flushed.ranges:
         # Row versions only begin in later snapshots, and an end is never cleared: equal counts mean equal rows.
         counted = "SELECT count(*), count(end_snapshot) FROM"
-        exists = is_there(metadata, rows.table)
+        exists = table_exists(metadata, rows.table)
         now = metadata.rows(f"{counted} {metadata.table_sql(rows.table)} WHERE {rows.condition}") if exists else []
         if now != [(rows.count, rows.dead)]:
             raise _stale(table, "the inlined rows")

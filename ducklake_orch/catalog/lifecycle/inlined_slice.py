@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from ducklake_orch.catalog.lifecycle.partial_files import PlacedFile, unnumbered
+from ducklake_orch.catalog.lifecycle.partial_files import FileEntry, unnumbered
 from ducklake_orch.catalog.metadata import (
     ROW_ID,
     SNAPSHOT_ID,
@@ -87,7 +87,7 @@ class InlinedSlice:
 class FlushedFile:
     """A new file of row versions, and its delete file if any of them have ended."""
 
-    placed: PlacedFile
+    placed: FileEntry
     deletes: NewDeleteFile | None
 
 
@@ -192,7 +192,7 @@ def _write(
     files = []
     for versions in written:
         deletes = _delete_file(con, table, versions.file, write_id) if dead else None
-        files.append(FlushedFile(PlacedFile(versions.file, versions.first, versions.last, spec), deletes))
+        files.append(FlushedFile(FileEntry(versions.file, versions.first, versions.last, spec), deletes))
     if sum(file.deletes.delete_count for file in files if file.deletes) != dead:
         raise DataError(
             f"Deletions of inlined rows of `{table}` cannot be assigned to row versions: row ids are not unique."

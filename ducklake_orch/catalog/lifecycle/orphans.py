@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 import duckdb
 
-from ducklake_orch.catalog.commit import read_pins
+from ducklake_orch.catalog.commit import read_leases
 from ducklake_orch.catalog.lifecycle.other_lakes import other_lakes
 from ducklake_orch.catalog.metadata import Metadata, canonical, origin, paths_of_tables, scheduled_paths, text
 from ducklake_orch.catalog.search import planning
@@ -155,7 +155,7 @@ def _find(config: LakeConfig, before: datetime) -> _Found:
         listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
     with planning(config, doing, reads=True) as metadata:
         # Read before the paths: the files of a write that ends in between are then committed and known.
-        running = read_pins(metadata).write_ids
+        running = read_leases(metadata).write_ids
         known = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
         strays = _strays(listed, known, root)
         own = [path for path in strays if origin(path)[0] in running]

@@ -20,7 +20,7 @@ _FILES = {
 
 
 @dataclass(frozen=True)
-class PlacedFile:
+class FileEntry:
     """A file, and where it belongs in the table's history.
 
     Attributes:
@@ -56,7 +56,7 @@ def unnumbered(file: NewFile) -> DataFile:
 
 
 def add_placed_files(
-    transaction: MetadataTransaction, table: TableDef, files: Sequence[PlacedFile], first_id: int
+    transaction: MetadataTransaction, table: TableDef, files: Sequence[FileEntry], first_id: int
 ) -> PreparedFiles:
     """Insert the catalog rows of files, with partition values and statistics; return the totals.
 

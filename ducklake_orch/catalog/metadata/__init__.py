@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         inlined_rows,
         inlined_versions,
         inlines,
-        is_there,
         stored_types,
+        table_exists,
         tables_with_ended_rows,
         versions_of,
     )
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         table_folders,
     )
     from ducklake_orch.catalog.metadata.lake_mark import FILE_NAME, file_prefix, origin
-    from ducklake_orch.catalog.metadata.own_table import OwnTable, create_before, create_within
+    from ducklake_orch.catalog.metadata.own_table import OwnTable, create_before_transaction, create_in_transaction
     from ducklake_orch.catalog.metadata.reserved_names import (
         free_column_name,
         free_name,

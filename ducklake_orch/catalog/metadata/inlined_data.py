@@ -51,7 +51,7 @@ class InlinedRows:
 def deletions_table(metadata: Metadata, table: TableDef) -> str | None:
     """Return the name of the table of inlined deletions, or None if it does not exist."""
     name = f"ducklake_inlined_delete_{table.table_id}"
-    return name if is_there(metadata, name) else None
+    return name if table_exists(metadata, name) else None
 
 
 def deletions_sql(metadata: Metadata, name: str, at: int) -> str:
@@ -121,7 +121,7 @@ def tables_with_ended_rows(metadata: Metadata) -> list[str]:
     return with_ended_rows
 
 
-def is_there(metadata: Metadata, name: str) -> bool:
+def table_exists(metadata: Metadata, name: str) -> bool:
     """Return whether the metadata database has a table; other sessions may create and drop such tables at any time."""
     if not metadata.dialect.exists(metadata.con, name):
         return False
@@ -131,7 +131,7 @@ def is_there(metadata: Metadata, name: str) -> bool:
 
 def _existing(metadata: Metadata, table: TableDef) -> list[InlinedTable]:
     """Return the table's inlined-data tables that still exist."""
-    return [inlined for inlined in table.inlined if is_there(metadata, inlined.name)]
+    return [inlined for inlined in table.inlined if table_exists(metadata, inlined.name)]
 
 
 def _rows(

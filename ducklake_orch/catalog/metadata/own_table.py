@@ -26,7 +26,7 @@ class OwnTable:
     name: str
     columns: str
 
-    def is_there(self, metadata: Metadata) -> bool:
+    def table_exists(self, metadata: Metadata) -> bool:
         """Return whether the table exists."""
         return metadata.dialect.exists(metadata.con, self.name)
 
@@ -34,24 +34,24 @@ class OwnTable:
         """Write to the table in a transaction of its own; `work` runs on every attempt, so it must be idempotent."""
 
         def attempt(transaction: MetadataTransaction) -> None:
-            create_within(transaction, self.name, self.columns)
+            create_in_transaction(transaction, self.name, self.columns)
             work(transaction)
 
         write = Write(purpose, marked=False, repeatable=True)
         with open_session(config, entering=False) as session:
-            create_before(session, self.name, self.columns)
+            create_before_transaction(session, self.name, self.columns)
             commit_through(MetadataTransaction, session, write, attempt, settle=False)
 
 
-def create_before(session: Session, name: str, columns: str) -> None:
+def create_before_transaction(session: Session, name: str, columns: str) -> None:
     """Create a table before a transaction begins, on catalogs where CREATE TABLE would commit that transaction."""
     dialect, root = dialect_of(session.config), session.instance.root
     if dialect.create_commits and not dialect.exists(root, name):
         root.execute(dialect.change(name, _create_sql(columns)))
 
 
-def create_within(transaction: MetadataTransaction, name: str, columns: str) -> None:
-    """Create a table in the transaction that writes to it, on the catalogs where `create_before` does not."""
+def create_in_transaction(transaction: MetadataTransaction, name: str, columns: str) -> None:
+    """Create a table in the transaction that writes to it, where `create_before_transaction` does not."""
     if not transaction.dialect.create_commits:
         transaction.change(name, _create_sql(columns))
 

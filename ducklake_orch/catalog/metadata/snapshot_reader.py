@@ -218,7 +218,7 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
         try:
             con.execute("BEGIN")
             reader = Metadata(con, session.config)
-            if (statement := reader.dialect.one_moment_statement()) and not session.pin.read_only:
+            if (statement := reader.dialect.one_moment_statement()) and not session.access.read_only:
                 con.execute(statement)
             yield reader
         except duckdb.Error as error:

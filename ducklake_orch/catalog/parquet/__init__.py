@@ -9,11 +9,19 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.parquet.arrow_types import arrow_value, carried, exact_wide, landed, landing, refuse_cut
+    from ducklake_orch.catalog.parquet.arrow_types import (
+        arrow_storage_type,
+        arrow_value,
+        carried,
+        cast_to_storage_type,
+        exact_wide,
+        refuse_truncated_intervals,
+    )
     from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, known_columns, stored_columns
     from ducklake_orch.catalog.parquet.column_stats import TableColumnStats, file_stats, summarize, widen
     from ducklake_orch.catalog.parquet.file_schema import FileColumn, file_columns
     from ducklake_orch.catalog.parquet.footers import Footer, LeafStats, Shape, constant_stats, read_footers
+    from ducklake_orch.catalog.parquet.live_row_count import count_rows
     from ducklake_orch.catalog.parquet.live_rows_sql import (
         encrypted_columns,
         parquet_sql,
@@ -41,7 +49,6 @@ if TYPE_CHECKING:
         typed_default,
     )
     from ducklake_orch.catalog.parquet.readable_types import advice, holds
-    from ducklake_orch.catalog.parquet.row_origins import count_rows
     from ducklake_orch.catalog.parquet.row_versions_sql import (
         FileLife,
         Span,

@@ -88,7 +88,7 @@ def _replaced(kind: Any, leaf: Callable[[str], str]) -> str:
     return leaf(str(kind))
 
 
-def landing(kind: Any) -> Any:
+def arrow_storage_type(kind: Any) -> Any:
     """Return the Arrow type to which a column is cast, without loss, before DuckDB reads it; most types stay the same.
 
     DuckDB silently truncates nanoseconds of timestamps, durations and intervals, and fractions of days in dates. Some
@@ -108,7 +108,7 @@ def landing(kind: Any) -> Any:
     if types.is_decimal256(kind):
         return pa.decimal128(38, kind.scale) if kind.precision > 38 else pa.decimal128(kind.precision, kind.scale)
     if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
-        inner = landing(kind.value_type)
+        inner = arrow_storage_type(kind.value_type)
         return kind if inner == kind.value_type else inner
     return _landing_inside(kind)
 
@@ -118,13 +118,13 @@ def _landing_inside(kind: Any) -> Any:
 
     types = pa.types
     if types.is_struct(kind):
-        fields = [field.with_type(landing(field.type)) for field in kind]
+        fields = [field.with_type(arrow_storage_type(field.type)) for field in kind]
         return kind if fields == list(kind) else pa.struct(fields)
     if types.is_map(kind):
-        key, item = landing(kind.key_type), landing(kind.item_type)
+        key, item = arrow_storage_type(kind.key_type), arrow_storage_type(kind.item_type)
         return kind if (key, item) == (kind.key_type, kind.item_type) else pa.map_(key, item)
     if hasattr(kind, "value_field") and not types.is_map(kind):
-        inner = landing(kind.value_type)
+        inner = arrow_storage_type(kind.value_type)
         if inner == kind.value_type:
             return kind
         field = kind.value_field.with_type(inner)
@@ -132,8 +132,8 @@ def _landing_inside(kind: Any) -> Any:
     return kind
 
 
-def landed(name: str, column: Any, kind: Any) -> Any:
-    """Cast a column to its type from `landing`.
+def cast_to_storage_type(name: str, column: Any, kind: Any) -> Any:
+    """Cast a column to its type from `arrow_storage_type`.
 
     Raises:
         DataError: When a value would be truncated.
@@ -149,7 +149,7 @@ def landed(name: str, column: Any, kind: Any) -> Any:
         ) from error
 
 
-def refuse_cut(name: str, column: Any) -> None:
+def refuse_truncated_intervals(name: str, column: Any) -> None:
     """Refuse intervals that DuckDB would truncate; Arrow has no cast that would detect them.
 
     Raises:

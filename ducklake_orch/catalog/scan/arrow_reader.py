@@ -33,7 +33,7 @@ from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundError
 
 if TYPE_CHECKING:
-    from ducklake_orch.facade.handle import LakeHandle
+    from ducklake_orch.facade.lake_base import LakeBase
 
 # The number of reads to try while other writers commit; the read after these holds the lake's lock.
 _ATTEMPTS = 3
@@ -64,7 +64,7 @@ class Selection:
             )
 
 
-def read_arrow(lake: "LakeHandle", selection: Selection) -> pa.Table:
+def read_arrow(lake: "LakeBase", selection: Selection) -> pa.Table:
     """Return the rows as an Arrow table in memory."""
     with _opened(lake, selection) as session:
         if dialect_of(lake.config).reads_one_moment:
@@ -92,7 +92,7 @@ def _newest(session: Session) -> int:
         return metadata.latest().snapshot_id
 
 
-def read_batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
+def read_batches(lake: "LakeBase", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
     """Return the rows as a stream; its connection is closed at the end of the stream."""
     batches = _batches(lake, selection, batch_size)
     first = next(batches)
@@ -100,7 +100,7 @@ def read_batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> p
     return pa.RecordBatchReader.from_stream(pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
 
 
-def _batches(lake: "LakeHandle", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
+def _batches(lake: "LakeBase", selection: Selection, batch_size: int) -> Generator[pa.RecordBatch, None, None]:
     """Yield the rows in batches; the first batch is empty and has the schema."""
     with _opened(lake, selection) as session:
         start = _Start.of(session, selection) if not dialect_of(lake.config).reads_one_moment else None
@@ -170,7 +170,7 @@ class _Start:
 
 
 @contextmanager
-def _opened(lake: "LakeHandle", selection: Selection) -> Iterator[Session]:
+def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
     """Open the lake at the requested snapshot or time, and check that the table or view exists."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
         _check_name(session, selection.table)

@@ -37,7 +37,7 @@ def reading_table(session: Session, name: TableName) -> Iterator[tuple[Metadata,
 
 def snapshot_of(session: Session, metadata: Metadata) -> int:
     """Return the snapshot that a session sees."""
-    if session.pin.snapshot is None and session.pin.as_of is None:
+    if session.access.snapshot is None and session.access.as_of is None:
         return metadata.latest().snapshot_id
     return int(metadata.rows(f"SELECT id FROM ducklake_current_snapshot({literal(metadata.config.alias)})")[0][0])
 

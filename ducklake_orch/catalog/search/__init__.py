@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.search.fairness import Turns, session_of
+    from ducklake_orch.catalog.search.row_change_attempts import RowChangeAttempts, session_of
     from ducklake_orch.catalog.search.row_plan import (
         RowPlan,
         arrow_copy,
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
         plan_rows,
         planning,
     )
-    from ducklake_orch.catalog.search.row_positions import DuckDBFinder, Finder, Hits, StoredHits, placed_sql
+    from ducklake_orch.catalog.search.row_positions import (
+        DuckDBFinder,
+        Finder,
+        MatchedPositions,
+        StoredPositions,
+        placed_sql,
+    )
     from ducklake_orch.catalog.search.row_search import Losses, RowSearch, union_sql
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

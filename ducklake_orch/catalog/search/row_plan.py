@@ -21,7 +21,7 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.scan import ScanPlan, plan_scan
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.attach import Pin
+from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import UnsupportedStatementError
@@ -96,8 +96,8 @@ def planning(
         if shared is not None:
             yield shared
             return
-    pin = Pin(config.read_only, config.snapshot, config.as_of, reads)
-    with open_session(config, pin, entering=False) as session, session.instance.one_thread():
+    access = Access(config.read_only, config.snapshot, config.as_of, reads)
+    with open_session(config, access, entering=False) as session, session.instance.one_thread():
         with reading(session, doing) as metadata:
             yield metadata
 

@@ -20,14 +20,14 @@ _State = tuple[int, tuple[int, ...], int]
 
 
 @dataclass(frozen=True)
-class StoredHits:
+class StoredPositions:
     """The matching positions of a data file, stored in a file with a column `pos`, and their number."""
 
     path: str
     count: int
 
 
-class Hits:
+class MatchedPositions:
     """The temporary table of matching positions: `file`, the id of a data file, and `pos`.
 
     Args:
@@ -44,7 +44,7 @@ class Hits:
         self.con = con
         self.footers: dict[str, tuple[FileColumn, ...]] = {}
         self._known: dict[int, _State] = {}
-        self._stored: dict[int, StoredHits] = {}
+        self._stored: dict[int, StoredPositions] = {}
         con.execute(f"CREATE OR REPLACE TEMP TABLE {self.TABLE} (file BIGINT, pos BIGINT)")
 
     def forget_changed(self, files: Sequence[DataFile]) -> list[DataFile]:
@@ -67,7 +67,7 @@ class Hits:
         counts = dict(self.con.execute(f"SELECT file, count(*) FROM {self.TABLE} GROUP BY file").fetchall())
         return counts | {file_id: stored.count for file_id, stored in self._stored.items()}
 
-    def add_stored(self, hits: Mapping[int, StoredHits]) -> None:
+    def add_stored(self, hits: Mapping[int, StoredPositions]) -> None:
         """Record where the matching positions of data files are stored, by data file id."""
         self._stored |= hits
 
@@ -95,7 +95,7 @@ class Finder(Protocol):
 
     engine: str
 
-    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: MatchedPositions) -> None:
         """Put the positions of all live rows that meet the plan's condition into `hits`.
 
         Args:
@@ -105,7 +105,12 @@ class Finder(Protocol):
         """
 
     def write_deletes(
-        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        write_id: str,
+        losses: Sequence[Loss],
+        hits: MatchedPositions,
     ) -> list[NewDeleteFile]:
         """Write a delete file for each data file that loses rows, in the given order."""
 
@@ -113,7 +118,7 @@ class Finder(Protocol):
         """Remove what the finder keeps in the storage; its results must not be read afterwards."""
 
 
-def placed_sql(plan: ScanPlan, file: DataFile, hits: Hits) -> str:
+def placed_sql(plan: ScanPlan, file: DataFile, hits: MatchedPositions) -> str:
     """Return the query for the live rows of a file: the columns that the plan needs, the row id and the position."""
     if file.path not in hits.footers:
         hits.footers |= read_columns(
@@ -135,7 +140,7 @@ class DuckDBFinder:
 
     engine = "duckdb"
 
-    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: MatchedPositions) -> None:
         """Search the files and put the matching positions into the table."""
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
         for file in files:
@@ -143,7 +148,12 @@ class DuckDBFinder:
             hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {positions}{condition}")
 
     def write_deletes(
-        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        write_id: str,
+        losses: Sequence[Loss],
+        hits: MatchedPositions,
     ) -> list[NewDeleteFile]:
         """Write the delete files in this process."""
         return write_delete_files(con, table, write_id, losses)

@@ -14,7 +14,7 @@ from ducklake_orch.catalog.commit import DeleteFiles, ExactRows
 from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef, position_name, row_id_name
 from ducklake_orch.catalog.parquet import count_rows
 from ducklake_orch.catalog.search.row_plan import RowPlan
-from ducklake_orch.catalog.search.row_positions import Finder, Hits, placed_sql
+from ducklake_orch.catalog.search.row_positions import Finder, MatchedPositions, placed_sql
 from ducklake_orch.catalog.writing import FileQuery, Loss, explain
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
@@ -48,13 +48,13 @@ class Losses:
         return *self.whole, *self.rewritten, *self.marked
 
 
-def judge_losses(
+def plan_losses(
     files: Sequence[DataFile],
     certain: frozenset[int],
     counts: Mapping[int, int],
     *,
     rewrites: bool,
-    looked: Mapping[int, int] | None = None,
+    counted_live: Mapping[int, int] | None = None,
 ) -> Losses:
     """Decide how each file changes.
 
@@ -68,7 +68,7 @@ def judge_losses(
     whole, rewritten, marked, rows, kept = [], [], [], 0, 0
     for file in files:
         live = file.record_count - sum(delete.delete_count for delete in file.deletes) - file.inlined_deletes
-        live = (looked or {}).get(file.data_file_id, live)
+        live = (counted_live or {}).get(file.data_file_id, live)
         lost = live if file.data_file_id in certain else counts.get(file.data_file_id, 0)
         rows += lost
         if not lost:  # also if the file had no live rows before
@@ -98,7 +98,7 @@ class RowSearch:
     ) -> None:
         self.con = con
         self.finder = finder
-        self.hits = Hits(con)
+        self.hits = MatchedPositions(con)
         self._config = config
         self._rewrites = rewrites
         self._table: TableDef | None = None
@@ -107,7 +107,7 @@ class RowSearch:
         """Find the rows of a plan, and return how the files change."""
         scan = plan.scan
         if self._table and self._table.columns != plan.table.columns:  # the condition may have another meaning now
-            self.hits = Hits(self.con)
+            self.hits = MatchedPositions(self.con)
         self._table = plan.table
         unknown = self.hits.forget_changed([file for file in scan.files if file.data_file_id not in scan.certain])
         with self.working("Looking for rows"):
@@ -115,8 +115,8 @@ class RowSearch:
         self.hits.searched(unknown)
         counts = self.hits.counts()
         with self.working("Counting rows"):
-            looked = self._counted(plan, counts)
-        return judge_losses(scan.files, scan.certain, counts, rewrites=self._rewrites, looked=looked)
+            counted_live = self._counted(plan, counts)
+        return plan_losses(scan.files, scan.certain, counts, rewrites=self._rewrites, counted_live=counted_live)
 
     def _counted(self, plan: RowPlan, counts: Mapping[int, int]) -> dict[int, int]:
         """Count the live rows of files that lose rows and whose deletions are stored in more than one place.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from ducklake_orch.catalog.metadata import Metadata, TableDef
 from ducklake_orch.catalog.scan import parse_predicate, refuse_changing
-from ducklake_orch.catalog.search import Finder, Hits, Losses, RowPlan
+from ducklake_orch.catalog.search import Finder, Losses, MatchedPositions, RowPlan
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.writing import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
@@ -41,7 +41,7 @@ def delete_rows(
 class _Delete:
     mode = "delete"
     needs_values = False
-    hits_all = True
+    changes_every_match = True
     replays = False
     travels = True
     lent = ()
@@ -53,14 +53,14 @@ class _Delete:
         refuse_changing(metadata.con, parse_predicate(metadata.con, self.where, table.columns))
         return table
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+    def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         return []
 
-    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def changed_inlined(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         return []
 
-    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+    def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
         return plan.inlined_ids()
 
-    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def added(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         return []

@@ -16,7 +16,7 @@ from ducklake_orch.catalog.metadata import (
     row_id_name,
 )
 from ducklake_orch.catalog.scan import ScanPlan, changing_function, parse_predicate, parse_value
-from ducklake_orch.catalog.search import Hits, Losses, RowPlan, inlined_sql, placed_sql, planning
+from ducklake_orch.catalog.search import Losses, MatchedPositions, RowPlan, inlined_sql, placed_sql, planning
 from ducklake_orch.catalog.verbs.merge_source import SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.verbs.row_source import ArrowRows
@@ -129,7 +129,7 @@ class _Merge:
     mode = "merge"
     engine = "duckdb"
     needs_values = True
-    hits_all = False
+    changes_every_match = False
     replays = False
     travels = True
 
@@ -220,7 +220,7 @@ class _Merge:
 
     # --- finding -------------------------------------------------------------------------------------------------
 
-    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: Hits) -> None:
+    def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: MatchedPositions) -> None:
         """Put the positions of the rows to update or delete into `hits`, and all matches into the table of matches."""
         to_search = {file.data_file_id for file in files}
         known = ", ".join(str(file.data_file_id) for file in plan.files if file.data_file_id not in to_search) or "NULL"
@@ -245,7 +245,12 @@ class _Merge:
         self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {changed}")
 
     def write_deletes(
-        self, con: duckdb.DuckDBPyConnection, table: TableDef, write_id: str, losses: Sequence[Loss], hits: Hits
+        self,
+        con: duckdb.DuckDBPyConnection,
+        table: TableDef,
+        write_id: str,
+        losses: Sequence[Loss],
+        hits: MatchedPositions,
     ) -> list[NewDeleteFile]:
         """Write the delete files in this process, which holds the matches."""
         return write_delete_files(con, table, write_id, losses)
@@ -291,7 +296,7 @@ class _Merge:
             f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source ON {same}"
         )
 
-    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+    def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
         self._con.execute(f"DELETE FROM {_MATCHES} WHERE file < 0")
         retired = {}
         for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
@@ -302,7 +307,7 @@ class _Merge:
 
     # --- writing -------------------------------------------------------------------------------------------------
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+    def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         ids, position = self._updated(), position_name(plan.scan.needed)
         return [
             FileQuery(
@@ -312,7 +317,7 @@ class _Merge:
             if file.data_file_id in ids
         ]
 
-    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def changed_inlined(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         ids = self._updated()
         return [
             self._update_sql(plan, -n, rows, row_id_name(plan.table.columns))
@@ -338,7 +343,7 @@ class _Merge:
             f" JOIN {SOURCE} AS source ON source.{self._source.number} = m.n"
         )
 
-    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def added(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         if self._request.when_not_matched == "ignore":
             return []
         number = self._source.number

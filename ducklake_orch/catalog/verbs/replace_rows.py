@@ -16,7 +16,16 @@ from ducklake_orch.catalog.commit import (
     partitions_condition,
 )
 from ducklake_orch.catalog.metadata import NewFile
-from ducklake_orch.catalog.search import Finder, Hits, RowSearch, Turns, plan_rows, planning, session_of, union_sql
+from ducklake_orch.catalog.search import (
+    Finder,
+    MatchedPositions,
+    RowChangeAttempts,
+    RowSearch,
+    plan_rows,
+    planning,
+    session_of,
+    union_sql,
+)
 from ducklake_orch.catalog.writing import FileQuery, Workers, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
@@ -47,7 +56,7 @@ def commit_replacement(
         # Inlined rows come without files: then no file is rewritten either.
         search = RowSearch(config, con, finder, rewrites=not change.few)
         replacement = _Replacement(config, write, change, search, workers)
-        turns = Turns(config, write.purpose)
+        turns = RowChangeAttempts(config, write.purpose)
 
         def attempt(number: int) -> Committed:
             with turns.attempt(number) as session:
@@ -107,7 +116,9 @@ class _Replacement:
         con, target, write_id = self.search.con, self.change.target, self.write.write_id
         with self.search.working("Writing the remaining rows"):
             if self.workers and self.workers.are_worth([query.file for query in queries]):
-                return self.workers.write(con, target, queries, [Hits.LENT], write_id, kept=self.change.files)
+                return self.workers.write(
+                    con, target, queries, [MatchedPositions.LENT], write_id, kept=self.change.files
+                )
             return write_known_rows(con, target, union_sql([query.sql for query in queries]), write_id)
 
 

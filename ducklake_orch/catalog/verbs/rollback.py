@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import duckdb
 
-from ducklake_orch.catalog.commit import Rollback, TableChange, commit_change, pinned
+from ducklake_orch.catalog.commit import Rollback, TableChange, commit_change, leased
 from ducklake_orch.catalog.metadata import ColumnDef, NewFile, duckdb_type, reading, row_id_name
 from ducklake_orch.catalog.parquet import read_columns, same_sql, short, state_sql, stored_columns
 from ducklake_orch.catalog.verbs.rollback_plan import FilesAt, RollbackPlan, plan_rollback
@@ -68,7 +68,7 @@ class _Attempt:
     def run(self) -> RollbackResult:
         plan = retrying(self._config.retry, f"planning {self._write.purpose}", lambda _: self._plan())
         # The lease also has to protect the files of the target snapshot, not only those of the latest one.
-        keeping = pinned(self._config, self._write, self._request.to_snapshot)
+        keeping = leased(self._config, self._write, self._request.to_snapshot)
         with keeping, working_connection(self._config) as con, self._explained(plan):
             try:
                 return self._restore(plan, con)

@@ -19,17 +19,17 @@ from ducklake_orch.catalog.commit import (
     check_key,
     commit_change,
     find_replay,
-    pinned,
+    leased,
     write_result,
 )
 from ducklake_orch.catalog.metadata import Metadata, NewFile, TableDef
 from ducklake_orch.catalog.search import (
     Finder,
-    Hits,
     Losses,
+    MatchedPositions,
+    RowChangeAttempts,
     RowPlan,
     RowSearch,
-    Turns,
     plan_rows,
     planning,
     session_of,
@@ -87,8 +87,8 @@ class Verb(Protocol):
     Attributes:
         mode: Name of the verb in results.
         needs_values: Whether the verb reads inlined rows; otherwise it only retires them.
-        hits_all: Whether the verb changes every row that meets the condition. Otherwise the condition only limits
-            where such rows can be.
+        changes_every_match: Whether the verb changes every row that meets the condition. Otherwise the condition only
+            limits where such rows can be.
         replays: Whether a change whose idempotency key is already committed is skipped; known after `check`.
         travels: Whether the queries return the same rows wherever they run; known after `check`.
         lent: Temporary tables that the queries read besides data files.
@@ -96,7 +96,7 @@ class Verb(Protocol):
 
     mode: str
     needs_values: bool
-    hits_all: bool
+    changes_every_match: bool
     replays: bool
     travels: bool
 
@@ -111,16 +111,16 @@ class Verb(Protocol):
     def check(self, metadata: Metadata, table: TableDef) -> TableDef:
         """Refuse a change that the table does not allow; return the table as the change will leave it."""
 
-    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+    def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
         """Return the ids of the inlined rows to retire, by inlined table."""
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+    def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         """Return queries for the rows that replace matching rows of data files, with their row ids."""
 
-    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def changed_inlined(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         """Return queries for the rows that replace inlined rows, with their row ids."""
 
-    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def added(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         """Return queries for new rows."""
 
 
@@ -146,7 +146,7 @@ def change_rows(
     purpose = f"{verb.mode} in `{request.table}`"
     refuse_read_only(config, purpose)
     changer = _Changer(config, request, verb, RowSearch(config, con, finder), workers, purpose)
-    turns = Turns(config, purpose)
+    turns = RowChangeAttempts(config, purpose)
 
     def attempt(number: int) -> WriteResult:
         nonlocal attempts
@@ -198,7 +198,7 @@ class _Changer:
             return self._result(plan, [], done)
         # An attempt that holds the queue needs no lease, because maintenance waits for the queue. It could not record
         # one.
-        keeping = nullcontext() if held_session else pinned(self._config, self._write, plan.latest.snapshot_id)
+        keeping = nullcontext() if held_session else leased(self._config, self._write, plan.latest.snapshot_id)
         with keeping:
             return self._apply(plan, held_session)
 
@@ -237,7 +237,7 @@ class _Changer:
             table = metadata.table(request.table, latest.snapshot_id)
             target = verb.check(metadata, table)
             plan = plan_rows(metadata, table, latest, verb.where, values=verb.needs_values)
-            scan = plan.scan if verb.hits_all else replace(plan.scan, certain=frozenset())
+            scan = plan.scan if verb.changes_every_match else replace(plan.scan, certain=frozenset())
             key = request.idempotency_key if verb.replays else None
             return replace(plan, target=target, scan=scan), find_replay(metadata, table, key, latest.snapshot_id)
 
@@ -249,7 +249,9 @@ class _Changer:
             known, files = verb.changed_inlined(plan, search.hits), list[NewFile]()
             if self._workers and verb.travels and self._workers.are_worth([query.file for query in queries]):
                 self.engine = self._workers.engine
-                files = self._workers.write(search.con, plan.target, queries, [Hits.LENT, *verb.lent], write_id)
+                files = self._workers.write(
+                    search.con, plan.target, queries, [MatchedPositions.LENT, *verb.lent], write_id
+                )
             else:
                 known += [query.sql for query in queries]
             files += write_known_rows(search.con, plan.target, union_sql(known), write_id) if known else []

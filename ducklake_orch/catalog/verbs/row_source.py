@@ -12,7 +12,15 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import NewFile, TableDef
 from ducklake_orch.catalog.search import DuckDBFinder, Finder
-from ducklake_orch.catalog.writing import FewRows, RowsInside, Workers, few_at_most, few_rows, source_of, write_files
+from ducklake_orch.catalog.writing import (
+    InlinableRows,
+    RowsInside,
+    Workers,
+    inlinable_rows,
+    inline_limit,
+    source_of,
+    write_files,
+)
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
@@ -49,7 +57,7 @@ class Written:
     """What the rows were written as: data files, or inlined rows."""
 
     files: list[NewFile]
-    few: FewRows | None = None
+    few: InlinableRows | None = None
 
     @property
     def as_files(self) -> list[NewFile]:
@@ -106,7 +114,7 @@ class ArrowRows:
     def write(self, job: Job) -> Written:
         """Write the rows in this process."""
         source, table = self._source, job.table
-        is_few, reader = few_at_most(job.few, source.reader())
+        is_few, reader = inline_limit(job.few, source.reader())
         checked = None
         if job.where is not None and job.outside == "error":
             checked = RowsInside(reader, source, table, job.where)
@@ -118,7 +126,7 @@ class ArrowRows:
             try:
                 rows = source.relation(_ROWS, table)
                 if is_few:
-                    return Written([], few_rows(con, dialect_of(job.config), table, rows, only))
+                    return Written([], inlinable_rows(con, dialect_of(job.config), table, rows, only))
                 return Written(write_files(con, table, rows, job.write_id, only=only))
             except duckdb.Error as error:
                 failure = classify(error, job.config, f"Writing files of `{table}` failed")

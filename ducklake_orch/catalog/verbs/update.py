@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ducklake_orch.catalog.metadata import Metadata, TableDef, duckdb_type, position_name, row_id_name
 from ducklake_orch.catalog.scan import Predicate, changing_function, parse_predicate, parse_value, refuse_changing
-from ducklake_orch.catalog.search import Finder, Hits, Losses, RowPlan, inlined_sql, placed_sql
+from ducklake_orch.catalog.search import Finder, Losses, MatchedPositions, RowPlan, inlined_sql, placed_sql
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.writing import FileQuery, Workers
 from ducklake_orch.config.lake import LakeConfig
@@ -52,7 +52,7 @@ def update_rows(
 class _Update:
     mode = "update"
     needs_values = True
-    hits_all = True
+    changes_every_match = True
     replays = False
     travels = True
     lent = ()
@@ -72,7 +72,7 @@ class _Update:
         self.replays = not self.travels or any(value.columns for value in self._values.values())
         return table
 
-    def changed(self, plan: RowPlan, losses: Losses, hits: Hits) -> list[FileQuery]:
+    def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         position = position_name(plan.scan.needed)
         conditions = {file.data_file_id: f"{position} IN ({hits.positions_sql(file)})" for file in losses.files}
         conditions |= dict.fromkeys(plan.scan.certain, "true")
@@ -83,7 +83,7 @@ class _Update:
             for file in losses.files
         ]
 
-    def changed_inlined(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def changed_inlined(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         return [self._select(plan, rows) for rows in inlined_sql(hits.con, plan)]
 
     def _select(self, plan: RowPlan, rows: str) -> str:
@@ -95,10 +95,10 @@ class _Update:
         )
         return f"SELECT {values}, {row_id_name(plan.table.columns)} FROM {rows}"
 
-    def inlined(self, plan: RowPlan, hits: Hits) -> Mapping[str, tuple[int, ...]]:
+    def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
         return plan.inlined_ids()
 
-    def added(self, plan: RowPlan, hits: Hits) -> list[str]:
+    def added(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
         return []
 
 

@@ -22,10 +22,10 @@ from ducklake_orch.catalog.commit import (
     TableChange,
     commit_change,
     find_replay,
+    leased,
     partitions_written,
-    pin,
-    pinned,
-    unpin,
+    record_lease,
+    remove_lease,
     write_result,
 )
 from ducklake_orch.catalog.metadata import Metadata, NewFile, SnapshotRow, TableDef, reading, reading_shared
@@ -116,7 +116,7 @@ class PlannedWrite:
         write = Write(f"writing `{request.table}`", request.commit)
         plan = _Writer(config, rows, request, write).plan()
         if plan.done is None:
-            pin(config, write, plan.latest.snapshot_id)
+            record_lease(config, write, plan.latest.snapshot_id)
         return cls(config, request, write, plan)
 
     @property
@@ -148,7 +148,7 @@ class PlannedWrite:
 
     def _unpin(self) -> None:
         if not self.is_done:
-            unpin(self.config, self.write)
+            remove_lease(self.config, self.write)
 
 
 def _refuse(config: LakeConfig, request: WriteRequest) -> None:
@@ -212,7 +212,7 @@ class _Writer:
         """Write the files of a plan and commit them."""
         if plan.done is not None:
             return self._result(plan.target, Written([]), plan.done)
-        with pinned(self._config, self._write, plan.latest.snapshot_id):
+        with leased(self._config, self._write, plan.latest.snapshot_id):
             return self._written(plan)
 
     def _written(self, plan: _Plan) -> WriteResult:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         write_row_versions,
         write_versions,
     )
-    from ducklake_orch.catalog.writing.inlining import FewRows, few_at_most, few_rows, row_limit
+    from ducklake_orch.catalog.writing.inlining import InlinableRows, inlinable_rows, inline_limit, row_limit
     from ducklake_orch.catalog.writing.remote_queries import (
         FOLDER,
         FileQuery,

@@ -6,7 +6,13 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.metadata import TableDef, duckdb_type
-from ducklake_orch.catalog.parquet import carried, exact_wide, landed, landing, refuse_cut
+from ducklake_orch.catalog.parquet import (
+    arrow_storage_type,
+    carried,
+    cast_to_storage_type,
+    exact_wide,
+    refuse_truncated_intervals,
+)
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, DataError
 
@@ -51,7 +57,7 @@ class Source:
         self.schema = self._first.schema
         if not all(self.schema.names):  # DuckDB would invent a name
             raise DataError("The data have a column without a name.", remedy="Give it one, or drop it.")
-        self._landing = pa.schema([field.with_type(landing(field.type)) for field in self.schema])
+        self._landing = pa.schema([field.with_type(arrow_storage_type(field.type)) for field in self.schema])
         names = [folded(name) for name in self.schema.names]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise DataError(
@@ -78,9 +84,9 @@ class Source:
             for batch in reader:
                 columns = batch.columns
                 for n, name, kind in converted:
-                    columns[n] = landed(name, columns[n], kind)
+                    columns[n] = cast_to_storage_type(name, columns[n], kind)
                 for name, column in zip(schema.names, columns, strict=True):
-                    refuse_cut(name, column)
+                    refuse_truncated_intervals(name, column)
                 yield pa.RecordBatch.from_arrays(columns, schema=schema) if converted else batch
         except Exception as error:
             self.failure = error

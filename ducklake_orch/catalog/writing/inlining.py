@@ -24,7 +24,7 @@ _FEW = "__ducklake_orch_few"
 
 
 @dataclass(frozen=True)
-class FewRows:
+class InlinableRows:
     """Rows to inline in the catalog.
 
     Attributes:
@@ -54,7 +54,7 @@ def _can_inline(dialect: Dialect[Any], table: TableDef) -> bool:
     )
 
 
-def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
+def inline_limit(limit: int, reader: Any) -> tuple[bool, Any]:
     """Return whether a pyarrow.RecordBatchReader has at most `limit` rows, and a new reader with the same rows."""
     import pyarrow as pa
 
@@ -69,9 +69,9 @@ def few_at_most(limit: int, reader: Any) -> tuple[bool, Any]:
     return count <= limit, pa.RecordBatchReader.from_batches(reader.schema, chain(seen, reader))
 
 
-def few_rows(
+def inlinable_rows(
     con: duckdb.DuckDBPyConnection, dialect: Dialect[Any], table: TableDef, source: str, only: str | None
-) -> FewRows:
+) -> InlinableRows:
     """Prepare rows to inline in the catalog.
 
     Args:
@@ -98,4 +98,4 @@ def few_rows(
     finally:
         con.execute(f"DROP TABLE {_FEW}")
     types = dict.fromkeys((column.name for column in table.columns), "VARCHAR")
-    return FewRows(Relation({ordinal: "BIGINT"} | types, [()] * len(rows), rows), ordinal, tuple(files))
+    return InlinableRows(Relation({ordinal: "BIGINT"} | types, [()] * len(rows), rows), ordinal, tuple(files))

@@ -39,7 +39,7 @@ def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
     """Check the catalog, and fill in `seen`."""
     import duckdb
 
-    from ducklake_orch.engine.attach import Pin
+    from ducklake_orch.engine.attach import Access
     from ducklake_orch.engine.error_classes import classify
     from ducklake_orch.engine.session import open_session
 
@@ -47,10 +47,10 @@ def catalog_checks(config: LakeConfig, seen: Seen) -> Iterator[Check]:
         yield _permissions(file)
         yield _file_lock(file)
     patient = config.model_copy(update={"lock_timeout": _PATIENCE, "options": {}})
-    pin = Pin(read_only=True, snapshot=config.snapshot, as_of=config.as_of)
+    access = Access(read_only=True, snapshot=config.snapshot, as_of=config.as_of)
     started = time.monotonic()
     try:
-        with open_session(patient, pin) as session:
+        with open_session(patient, access) as session:
             yield from _inside(session, config, started, seen)
     except LakeNotFoundError as error:
         if config.create_if_missing:

@@ -1,4 +1,4 @@
-"""Pages of the documentation that stand beside it in the repository."""
+"""Add pages to the documentation whose files are outside `docs/`."""
 
 from pathlib import Path
 

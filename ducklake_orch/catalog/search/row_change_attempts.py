@@ -18,7 +18,7 @@ from ducklake_orch.engine.session import Session, open_session
 _OVERTAKEN, _BRIEF_S, _LONGEST_S = 2, 1.0, 20.0
 
 
-class Turns:
+class RowChangeAttempts:
     """The attempts at one row change.
 
     Args:

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from ducklake_orch.catalog.search import Finder
     from ducklake_orch.catalog.writing import Workers
-    from ducklake_orch.engine.attach import Pin
+    from ducklake_orch.engine.attach import Access
     from ducklake_orch.engine.session import Session
 
 T = TypeVar("T")
 
 
-class LakeHandle:
+class LakeBase:
     """A lake's configuration, and connections to it.
 
     Args:
@@ -236,8 +236,8 @@ class LakeHandle:
 
         return open_metadata(self.config, read_only=read_only)  # type: ignore[return-value]  # see connect()
 
-    def _pin(self, read_only: bool, snapshot: int | None, as_of: datetime | str | None) -> "Pin":
-        from ducklake_orch.engine.attach import Pin
+    def _pin(self, read_only: bool, snapshot: int | None, as_of: datetime | str | None) -> "Access":
+        from ducklake_orch.engine.attach import Access
 
         if isinstance(as_of, str):
             as_of = read_argument("as_of", datetime.fromisoformat, as_of)
@@ -251,7 +251,7 @@ class LakeHandle:
             raise ConfigError(f"`as_of` = {as_of.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`.")
         given = snapshot is not None or as_of is not None
         config = self.config
-        return Pin(
+        return Access(
             read_only or config.read_only,
             snapshot if given else config.snapshot,
             as_of if given else config.as_of,
@@ -271,8 +271,8 @@ class LakeHandle:
         if file is not None and not entering and not dialect_of(self.config).reads_one_moment:
             # Only a session that may write can read such metadata as of one moment; see `metadata.reading`.
             read_only = read_only and not all(os.access(path, os.W_OK) for path in (file, file.parent))
-        pin = self._pin(read_only, snapshot, as_of)._replace(reads=True)
-        return open_session(self.config, pin, entering=entering)
+        access = self._pin(read_only, snapshot, as_of)._replace(reads=True)
+        return open_session(self.config, access, entering=entering)
 
     def _workers(self, spark: "SparkSession | None", engine: str) -> "Workers | None":
         if spark is None and engine == "spark":
