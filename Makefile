@@ -93,7 +93,7 @@ e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and the 
 
 .PHONY: test
 test: $(VENV)/.test ## Run the tests: each behaviour once, within ten minutes
-	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=5 -m "not rest and not full and not soak and not e2e" $(ARGS)
+	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=3 -m "not rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-rest
 test-rest: $(VENV)/.test ## Run what `make test` leaves out: slow tests, and every catalog
@@ -104,7 +104,7 @@ test-all: $(VENV)/.test ## Run both: every catalog, every storage
 	$(PYTEST) $(PARALLEL) -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: durations
-durations: $(VENV)/.test ## Run all tests, and list those above five seconds in tests/slow_tests.txt
+durations: $(VENV)/.test ## Run all tests, and list those above three seconds in tests/slow_tests.txt
 	$(PYTEST) $(PARALLEL) --write-slow -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-full
