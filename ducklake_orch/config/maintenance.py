@@ -17,6 +17,8 @@ Engine = Literal["auto", "extension", "duckdb", "spark"]
 OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
 # Below these ages, data that a running writer or reader needs cannot be distinguished from unneeded data.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
+# A table's name, with wildcards, or an exact pair of schema and table.
+TablePattern = str | tuple[str, str]
 _ENGINE = "Engine of the operation: the extension's own function, ducklake-orch in this process (`duckdb`), or Spark."
 
 
@@ -210,8 +212,17 @@ class MaintenancePolicy(Model):
         return [pattern for pattern in self.overrides if not any(names(pattern, *table) for table in known)]
 
 
-def names(pattern: str, schema: str, table: str) -> bool:
-    """Whether a pattern matches a table; without a schema it means tables in `main`, and `*` alone means all tables."""
+def names(pattern: TablePattern, schema: str, table: str) -> bool:
+    """Whether a pattern matches a table.
+
+    Args:
+        pattern: A name with `*`, `?` and `[…]` as wildcards. Without a schema it means tables in `main`, and `*` alone
+            means all tables. A pair of schema and table is exactly that table.
+        schema: The schema of the table.
+        table: The name of the table.
+    """
+    if not isinstance(pattern, str):
+        return (pattern[0].lower(), pattern[1].lower()) == (schema.lower(), table.lower())
     of_schema, dot, of_table = pattern.lower().partition(".")
     if not dot:
         of_schema, of_table = ("*" if pattern == "*" else "main"), of_schema

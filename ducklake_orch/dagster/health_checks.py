@@ -49,12 +49,13 @@ def build_health_checks(
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The health of the lake was not checked", {}):
             opened: DuckLake = getattr(context.resources, lake).existing_lake()
-            health = opened.health()
-            for key, metrics in _selected_checks(context).items():
-                selection = Selection()
-                if key in tables:
-                    _refuse_missing(opened, tables[key])
-                    selection = Selection(tables=[str(tables[key])])
+            selected = _selected_checks(context)
+            for key in selected.keys() & tables.keys():
+                _refuse_missing(opened, tables[key])
+            # A run that materializes some assets measures only their tables.
+            health = opened.health(tables=None if lake_asset in selected else [tables[key] for key in selected])
+            for key, metrics in selected.items():
+                selection = Selection(tables=[tables[key]] if key in tables else None)
                 for metric in metrics:
                     yield figures_of(health, metric, selection).check(metric, key)
 
@@ -65,8 +66,9 @@ def build_health_checks(
     @dg.multi_asset_check(name=f"{lake}_fsck", specs=consistency, required_resource_keys={lake}, can_subset=True)
     def consistent(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The lake was not checked", {}):
-            report = getattr(context.resources, lake).lake().fsck()
-        for key in _selected_checks(context):
+            selected = _selected_checks(context)
+            report = getattr(context.resources, lake).lake().fsck(tables=[tables[key] for key in selected])
+        for key in selected:
             # A finding without a table concerns all tables.
             yield consistency_check(
                 [finding for finding in report.findings if finding.table in (None, str(tables[key]))], key

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ducklake_orch.config.maintenance import MaintenancePolicy, read_policy
+from ducklake_orch.config.maintenance import MaintenancePolicy, TablePattern, read_policy
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.facade.lake_base import LakeBase
 from ducklake_orch.results import FsckReport
@@ -101,35 +101,56 @@ class MaintenanceVerbs(LakeBase):
             raise ConfigError(f"`{given[0]}` cannot be combined with a plan.", remedy="Give it to `plan_maintenance`.")
         return maintain(self.config, plan_or_policy, dry_run=dry_run, progress=progress, spark=spark)
 
-    def fsck(self, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
+    def fsck(
+        self,
+        *,
+        deep: bool = False,
+        storage: bool = False,
+        repair: bool = False,
+        tables: Sequence[TablePattern] | None = None,
+    ) -> FsckReport:
         """Find and explain broken states of the lake. By default it reads only the catalog.
 
         Args:
             deep: Read the files, too: the footers of all files, and the contents of the live ones.
             storage: List the storage, too.
             repair: Repair what can be repaired without guessing, in one snapshot.
+            tables: Only these tables: names, patterns, or exact pairs of schema and table. Rows of other tables are
+                not read from the catalog.
 
         Examples:
             >>> lake.fsck(deep=True).findings
             []
+            >>> lake.fsck(tables=["orders"]).findings
+            []
         """
         from ducklake_orch.catalog.fsck import fsck
 
-        return fsck(self.config, deep=deep, storage=storage, repair=repair)
+        tables = [tables] if isinstance(tables, str) else tables
+        return fsck(self.config, deep=deep, storage=storage, repair=repair, tables=tables)
 
-    def health(self, policy: MaintenancePolicy | Mapping[str, Any] | None = None) -> "HealthReport":
+    def health(
+        self,
+        policy: MaintenancePolicy | Mapping[str, Any] | None = None,
+        *,
+        tables: Sequence[TablePattern] | None = None,
+    ) -> "HealthReport":
         """Grade the lake and its tables against the thresholds of a policy, and name remedies.
 
         Args:
             policy: The thresholds, and which files count as small; by default `maintenance` of the configuration.
+            tables: Only these tables: names, patterns, or exact pairs of schema and table. The figures of the lake as
+                a whole are then left out.
 
         Examples:
             >>> lake.health().grade
             'ok'
+            >>> [table.grade for table in lake.health(tables=["orders"]).tables]
+            ['ok']
         """
         from ducklake_orch.maintenance.health import health
 
-        return health(self.config, read_policy(policy, self.config.maintenance))
+        return health(self.config, read_policy(policy, self.config.maintenance), tables)
 
     def report(
         self, policy: MaintenancePolicy | Mapping[str, Any] | None = None, *, snapshots: int = 200

@@ -27,6 +27,7 @@ from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.maintenance.selection import Selection
 
 # SQLite combines at most 500 SELECTs.
 _SELECTS_IN_ONE_QUERY = 400
@@ -150,20 +151,30 @@ class Census:
 
 
 @contextmanager
-def census(config: LakeConfig, doing: str) -> Iterator[Census]:
-    """Read the state of all tables for a block, which can query more of the same state.
+def census(config: LakeConfig, doing: str, selection: Selection | None = None) -> Iterator[Census]:
+    """Read the state of the tables for a block, which can query more of the same state.
 
     Args:
         config: The lake.
         doing: The purpose, for error messages.
+        selection: Which tables to read; by default all.
+
+    Raises:
+        ObjectNotFoundError: When a name or pattern of the selection matches no table.
     """
     with planning(config, doing, reads=True) as metadata:
         latest = metadata.latest()
         deletions = "ducklake_inlined_delete_"
         existing = set(dialect_of(config).names(metadata.con, "ducklake_inlined_"))
         tombstones = [name for name in sorted(existing) if name.startswith(deletions)]
-        files = _files(metadata, latest.snapshot_id, tombstones)
-        inlined = _inlined(metadata, existing)
+        named = [*_tables(metadata, latest.snapshot_id)]
+        ids = None
+        if selection is not None:
+            selection.refuse_unknown([name for _, name, _, _ in named], config.name)
+            named = [found for found in named if selection.wants_table(found[1])]
+            ids = [found[0] for found in named]
+        files = _files(metadata, latest.snapshot_id, tombstones, ids)
+        inlined = _inlined(metadata, existing, ids)
         times = _times(metadata, [state.oldest for states in inlined.values() for state in states])
         keys = _keys(metadata)
         names = metadata.table_sql("ducklake_delete_file")
@@ -182,7 +193,7 @@ def census(config: LakeConfig, doing: str) -> Iterator[Census]:
                 min((times[state.oldest] for state in inlined.get(table_id, ())), default=None),
                 table_id in vectors,
             )
-            for table_id, name, schema_id, folder in _tables(metadata, latest.snapshot_id)
+            for table_id, name, schema_id, folder in named
         ]
         yield Census(metadata, latest, read_clock(metadata), tables)
 
@@ -200,12 +211,16 @@ def _tables(metadata: Metadata, at: int) -> Iterator[tuple[int, TableName, int, 
         yield table_id, name, int(row[3]), join_path(schema if truth(row[7]) else root, row[6], truth(row[7]))
 
 
-def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, list[FileState]]:
+def _files(
+    metadata: Metadata, at: int, tombstones: Sequence[str], ids: Sequence[int] | None
+) -> dict[int, list[FileState]]:
     name = metadata.table_sql
+    chosen = "" if ids is None else f" AND table_id IN ({', '.join(map(str, ids))})"
     inlined = (f"SELECT DISTINCT file_id, row_id FROM {name(tombstone)}" for tombstone in tombstones)
     deleted = " UNION ALL ".join(
         [
-            f"SELECT data_file_id, delete_count AS n, 0 AS t FROM {name('ducklake_delete_file')} WHERE {live(at)}",
+            f"SELECT data_file_id, delete_count AS n, 0 AS t FROM {name('ducklake_delete_file')}"
+            f" WHERE {live(at)}{chosen}",
             *(f"SELECT file_id, 1, 1 FROM ({sql})" for sql in inlined),
         ]
     )
@@ -213,7 +228,7 @@ def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, 
         SELECT f.table_id, f.data_file_id, f.path, f.path_is_relative, f.file_size_bytes, f.record_count,
                coalesce(d.n, 0), coalesce(d.t, 0), f.begin_snapshot, f.row_id_start, coalesce(v.schema_version, 0),
                f.partition_id, p.vals
-        FROM (FROM {name("ducklake_data_file")} WHERE {live(at)}) f
+        FROM (FROM {name("ducklake_data_file")} WHERE {live(at)}{chosen}) f
         ASOF LEFT JOIN {name("ducklake_schema_versions")} v
              ON v.table_id = f.table_id AND f.begin_snapshot >= v.begin_snapshot
         LEFT JOIN (SELECT data_file_id, sum(n) AS n, sum(t) AS t FROM ({deleted}) GROUP BY 1) d USING (data_file_id)
@@ -240,7 +255,7 @@ def _files(metadata: Metadata, at: int, tombstones: Sequence[str]) -> dict[int, 
     return found
 
 
-def _inlined(metadata: Metadata, existing: set[str]) -> dict[int, list[InlinedState]]:
+def _inlined(metadata: Metadata, existing: set[str], ids: Sequence[int] | None) -> dict[int, list[InlinedState]]:
     """Count the rows of all tables of inlined rows, with as few queries as possible."""
     config = metadata.config
     registry = metadata.table_sql("ducklake_inlined_data_tables")
@@ -250,7 +265,7 @@ def _inlined(metadata: Metadata, existing: set[str]) -> dict[int, list[InlinedSt
         f"select {table_id} as t, {version} as v, count(*) as n, count(case when end_snapshot is null then 1 end) as m,"
         f" min(begin_snapshot) as b from {dialect_of(config).table(name)}"
         for table_id, name, version in known
-        if name in existing
+        if name in existing and (ids is None or table_id in ids)
     ]
     inexact = _inexact(metadata) if selects else {}
     found: dict[int, list[InlinedState]] = defaultdict(list)

@@ -4,7 +4,7 @@ import os
 import shlex
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from ducklake_orch.catalog.lifecycle import expirable
 from ducklake_orch.catalog.metadata import maybe_int, scheduled_paths
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, MergePolicy
+from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, MergePolicy, TablePattern
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.stored_sizes import bytes_of
@@ -28,6 +28,7 @@ from ducklake_orch.maintenance.health_report import (
 from ducklake_orch.maintenance.lake_figures import counted
 from ducklake_orch.maintenance.lake_plan import retention
 from ducklake_orch.maintenance.run_log import known_orphans, last_run
+from ducklake_orch.maintenance.selection import Selection
 from ducklake_orch.maintenance.table_plan import merge_bins, target_size
 
 _MIB = 1024 * 1024
@@ -50,9 +51,15 @@ HELPS = {
 }
 
 
-def health(config: LakeConfig, policy: MaintenancePolicy) -> HealthReport:
+def health(config: LakeConfig, policy: MaintenancePolicy, tables: Sequence[TablePattern] | None = None) -> HealthReport:
     """Measure and grade a lake; see `DuckLake.health`."""
-    with census(config, f"Measuring the health of lake `{config.name}`") as state:
+    doing = f"Measuring the health of lake `{config.name}`"
+    if tables is not None:
+        with census(config, doing, Selection(tables=tables)) as state:
+            graded_tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
+        grade = worst([table.grade for table in graded_tables])
+        return HealthReport(grade, LakeHealth(config.name, "ok", {}, []), graded_tables)
+    with census(config, doing) as state:
         measured = measure(state, policy)
     return graded(config, policy, measured)
 

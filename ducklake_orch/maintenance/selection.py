@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, names
+from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, TablePattern, names
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.quoting import TableName
@@ -22,12 +22,12 @@ class Selection:
     Attributes:
         operations: Names of operations.
         schemas: Names of schemas, or patterns.
-        tables: Names of tables, or patterns as in `overrides` of a policy.
+        tables: Names of tables, or patterns as in `overrides` of a policy. A pair of schema and table is an exact name.
     """
 
     operations: Sequence[str] | None = None
     schemas: Sequence[str] | None = None
-    tables: Sequence[str] | None = None
+    tables: Sequence[TablePattern] | None = None
 
     def __post_init__(self) -> None:
         for name in ("operations", "schemas", "tables"):
@@ -61,7 +61,7 @@ class Selection:
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
         for pattern in self.tables or ():
             if not any(names(pattern, *name) for name in known):
-                remedy = nearest(pattern, tables) if tables else "The lake has no tables yet."
+                remedy = nearest(str(pattern), tables) if tables else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table `{pattern}`.", remedy=remedy)
 
 

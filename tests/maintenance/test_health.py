@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
+from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.maintenance.health_report import HealthFinding
 from tests.support.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
 from tests.support.worn_lakes import ALL_OF_IT, metadata, rows, small_files, worn
@@ -252,3 +253,14 @@ def test_orphan_metrics_stay_after_a_run_without_orphans(lake: DuckLake) -> None
     lake.maintain(MaintenancePolicy(orphans={"older_than": 0}, force=True), operations=["orphans"])
     lake.maintain(ALL_OF_IT, operations=["merge"]).raise_for_error()
     assert lake.health().lake.metrics["orphan_files"] == 1
+
+
+@on_sqlite
+def test_chosen_tables_are_measured_without_the_others(lake: DuckLake) -> None:
+    worn(lake)
+    whole = {table.table: table for table in lake.health().tables}
+    report = lake.health(tables=["t", "i"])
+    assert {table.table: table for table in report.tables} == {name: whole[name] for name in ("main.i", "main.t")}
+    assert report.lake.metrics == {}
+    with pytest.raises(ObjectNotFoundError, match="no table `nowhere`"):
+        lake.health(tables=["nowhere"])

@@ -9,7 +9,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata
 
-_DATA = "ducklake_inlined_data_"
+DATA = "ducklake_inlined_data_"
 DELETES = "ducklake_inlined_delete_"
 # Types whose order the checks know. Values of other types, and nested values, are not checked.
 _ORDERED = ("boolean", "date", "time", "uuid", "varchar", "json", "timestamp", "float", "int", "uint", "decimal")
@@ -24,7 +24,7 @@ def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, tables: Map
         tables: The column types of all metadata tables, by table and column.
     """
     for name in sorted(tables):
-        data, delete = name.removeprefix(_DATA).removesuffix("_own"), name.removeprefix(DELETES)
+        data, delete = name.removeprefix(DATA).removesuffix("_own"), name.removeprefix(DELETES)
         source, table = metadata(config, name), literal(name)
         if data != name and (parts := data.split("_"))[0].isdigit() and parts[-1].isdigit() and len(parts) == 2:
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {parts[0]})")

@@ -4,20 +4,22 @@ The checks are SQL over this copy. The catalog therefore serves one query per ta
 concurrent commits cannot confuse the checks; and the checks need no dialects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import duckdb
 
 from ducklake_orch.catalog.fsck import change_checks
-from ducklake_orch.catalog.fsck.inlined import DELETES, copy_inlined
+from ducklake_orch.catalog.fsck.inlined import DATA, DELETES, copy_inlined
 from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
 from ducklake_orch.catalog.metadata import join_path, text
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.config.maintenance import TablePattern, names
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.engine.snapshots import metadata
-from ducklake_orch.errors import LakeNotFoundError
+from ducklake_orch.errors import LakeNotFoundError, ObjectNotFoundError
 
 _LIFE = "begin_snapshot BIGINT, end_snapshot BIGINT"
 _PATH = "path VARCHAR, path_is_relative BOOLEAN"
@@ -90,11 +92,13 @@ class LocalCopy:
         con: The connection that holds them as temporary tables; closing it drops them.
         config: The lake.
         data_path: Root of the lake's files, with a trailing slash.
+        chosen: The ids of the tables that are checked; None for all. The copy has no files or columns of others.
     """
 
     con: duckdb.DuckDBPyConnection
     config: LakeConfig
     data_path: str
+    chosen: Sequence[int] | None = None
 
     def number(self, sql: str) -> int:
         """Return the single number that a query returns."""
@@ -105,15 +109,19 @@ class LocalCopy:
         return self.number(f"SELECT count(*) FROM {table}")
 
 
-def copy_metadata(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> LocalCopy:
+def copy_metadata(
+    con: duckdb.DuckDBPyConnection, config: LakeConfig, chosen: Sequence[TablePattern] | None = None
+) -> LocalCopy:
     """Copy the metadata tables.
 
     Args:
         con: A connection in a transaction, outside the lake, to which the metadata database is attached.
         config: The lake.
+        chosen: Only tables with these names or patterns.
 
     Raises:
         LakeNotFoundError: When the metadata database contains no lake.
+        ObjectNotFoundError: When a name or pattern matches no table.
     """
     tables = _columns(con, config)
     if "ducklake_metadata" not in tables:
@@ -123,13 +131,40 @@ def copy_metadata(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> LocalCo
         )
     for name, columns in (_WORK_TABLES | {f"ducklake_{table}": columns for table, columns in TABLES.items()}).items():
         con.execute(f"CREATE TEMP TABLE {name} ({columns})")
+    ids: Sequence[int] | None = None
     for table, columns in TABLES.items():
-        _copy_table(con, config, f"ducklake_{table}", columns, tables.get(f"ducklake_{table}"))
-    copy_inlined(con, config, tables)
+        only = ids if " table_id " in f" {columns}" else None
+        _copy_table(con, config, f"ducklake_{table}", columns, tables.get(f"ducklake_{table}"), only)
+        if table == "table" and chosen is not None:
+            ids = _ids_of(con, config, chosen)
+    copy_inlined(con, config, tables if ids is None else _without_other_tables(tables, ids))
     path = _data_path(con, config)
     for statement in [*MACROS, *VIEWS, *change_checks.VIEWS]:
         con.execute(statement.replace("{data_path}", literal(path)))
-    return LocalCopy(con, config, path)
+    return LocalCopy(con, config, path, ids)
+
+
+def _ids_of(con: duckdb.DuckDBPyConnection, config: LakeConfig, chosen: Sequence[TablePattern]) -> list[int]:
+    """Return the ids of the live tables with these names or patterns."""
+    rows = con.execute("""
+        SELECT t.table_id, s.schema_name, t.table_name FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
+        WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL""").fetchall()
+    for pattern in chosen:
+        if not any(names(pattern, schema, table) for _, schema, table in rows):
+            known = [str(TableName(schema, table)) for _, schema, table in rows]
+            remedy = nearest(str(pattern), known) if known else "The lake has no tables yet."
+            raise ObjectNotFoundError(f"Lake `{config.name}` has no table `{pattern}`.", remedy=remedy)
+    return [int(row[0]) for row in rows if any(names(pattern, *row[1:]) for pattern in chosen)]
+
+
+def _without_other_tables(tables: Mapping[str, dict[str, str]], ids: Sequence[int]) -> dict[str, dict[str, str]]:
+    """Leave out the tables of inlined rows and deletes that belong to other tables of the lake."""
+    own = tuple(f"{prefix}{table_id}" for prefix in (DATA, DELETES) for table_id in ids)
+    return {
+        name: types
+        for name, types in tables.items()
+        if not name.startswith((DATA, DELETES)) or name.startswith(tuple(f"{one}_" for one in own)) or name in own
+    }
 
 
 def _data_path(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> str:
@@ -181,14 +216,20 @@ def _describe(con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, typ
 
 
 def _copy_table(
-    con: duckdb.DuckDBPyConnection, config: LakeConfig, name: str, columns: str, types: Mapping[str, str] | None
+    con: duckdb.DuckDBPyConnection,
+    config: LakeConfig,
+    name: str,
+    columns: str,
+    types: Mapping[str, str] | None,
+    ids: Sequence[int] | None,
 ) -> None:
     if types is None:
         con.execute(f"INSERT INTO missing_table VALUES ({literal(name)})")
         return
     pairs = [column.split() for column in columns.split(",")]
     values = ", ".join(_read(column, kind, types.get(column)) for column, kind in pairs)
-    con.execute(f"INSERT INTO {name} SELECT {values} FROM {metadata(config, name)}")
+    only = "" if ids is None or name == "ducklake_table" else f" WHERE table_id IN ({', '.join(map(str, ids))})"
+    con.execute(f"INSERT INTO {name} SELECT {values} FROM {metadata(config, name)}{only}")
 
 
 def _read(column: str, wanted: str, actual: str | None) -> str:

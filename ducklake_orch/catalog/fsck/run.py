@@ -28,10 +28,12 @@ from ducklake_orch.catalog.fsck.repair import query_files, run_repairs
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.maintenance import TablePattern
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_metadata
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import Finding, FsckReport
 
 # How many findings of each code are listed; further ones are only counted.
@@ -82,10 +84,12 @@ def _examples_sql(copy: LocalCopy, checks: Sequence[Check]) -> str:
         for check in checks
     ]
     union = " UNION ALL ".join(parts).replace("{data_path}", literal(copy.data_path))
+    everywhere = copy.chosen is None or checks is FORMAT  # an unknown format concerns every table
+    chosen = "" if everywhere else f"WHERE table_id IN ({', '.join(map(str, copy.chosen or ()))})"
     return f"""
         SELECT code, coalesce(t.name, 'table ' || table_id) AS name, file, detail, unproven,
                count(*) OVER (PARTITION BY code)
-        FROM ({union}) q(code, table_id, file, detail, unproven) LEFT JOIN known_table t USING (table_id)
+        FROM ({union}) q(code, table_id, file, detail, unproven) LEFT JOIN known_table t USING (table_id) {chosen}
         QUALIFY row_number() OVER (PARTITION BY code ORDER BY name, file, detail) <= {EXAMPLES}
         ORDER BY name, file, detail"""
 
@@ -125,47 +129,69 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
 
 
 @contextmanager
-def open_copy(config: LakeConfig) -> Iterator[LocalCopy]:
-    """Copy the catalog of a lake as of one moment; works even if the engine cannot open the lake."""
+def open_copy(config: LakeConfig, tables: Sequence[TablePattern] | None = None) -> Iterator[LocalCopy]:
+    """Copy the catalog of a lake as of one moment; works even if the engine cannot open the lake.
+
+    Args:
+        config: The lake.
+        tables: Only tables with these names or patterns.
+    """
     with open_metadata(config) as con:
         con.execute("USE memory")
         con.execute("BEGIN")
-        copy = copy_metadata(con.unwrap(), config)
+        copy = copy_metadata(con.unwrap(), config, tables)
         con.execute("COMMIT")
         yield copy
 
 
-def fsck(config: LakeConfig, *, deep: bool = False, storage: bool = False, repair: bool = False) -> FsckReport:
+def fsck(
+    config: LakeConfig,
+    *,
+    deep: bool = False,
+    storage: bool = False,
+    repair: bool = False,
+    tables: Sequence[TablePattern] | None = None,
+) -> FsckReport:
     """Find the broken states of a lake, and repair them if requested; see `DuckLake.fsck`."""
+    if repair and tables is not None:
+        raise ConfigError("A repair covers the whole lake.", remedy="Leave out `tables` or `repair`.")
     try:
-        return _fsck(config, deep, storage, repair)
+        return _fsck(config, deep, storage, repair, tables)
     except duckdb.Error as error:
         failure = classify(error, config, f"Checking lake `{config.name}` failed")
     raise failure
 
 
-def _fsck(config: LakeConfig, deep: bool, storage: bool, repair: bool) -> FsckReport:
+def _fsck(
+    config: LakeConfig, deep: bool, storage: bool, repair: bool, tables: Sequence[TablePattern] | None
+) -> FsckReport:
     if repair:
         refuse_read_only(config, "repairing")
-    report, known = _report(config, deep, storage, repair, to_repair=repair)
+    report, known = _report(config, deep, storage, repair, tables, to_repair=repair)
     if not repair or not any(finding.repairable for finding in report.findings):
         return report
     snapshot = run_repairs(config, known)
-    after, _ = _report(config, deep, storage, repair, to_repair=False)
+    after, _ = _report(config, deep, storage, repair, tables, to_repair=False)
     left = set(after.findings)
     repaired = [finding for finding in report.findings if finding.repairable and finding not in left]
     return replace(after, repaired=repaired, repair_snapshot=snapshot)
 
 
 def _report(
-    config: LakeConfig, deep: bool, storage: bool, repair: bool, *, to_repair: bool
+    config: LakeConfig,
+    deep: bool,
+    storage: bool,
+    repair: bool,
+    tables: Sequence[TablePattern] | None,
+    *,
+    to_repair: bool,
 ) -> tuple[FsckReport, dict[str, Rows]]:
     started = time.monotonic()
-    with open_copy(config) as copy:
+    with open_copy(config, tables) as copy:
         found = inspect(copy, deep=deep, storage=storage, repair=repair)
         checked: dict[str, Any] = {
             "snapshot": copy.number("SELECT max(snapshot_id) FROM ducklake_snapshot"),
-            "tables": copy.count("known_table WHERE ended_at IS NULL"),
+            "tables": copy.count("known_table WHERE ended_at IS NULL") if tables is None else len(copy.chosen or ()),
             "data_files": copy.count("ducklake_data_file"),
             "delete_files": copy.count("ducklake_delete_file"),
             "inlined_rows": copy.count("inlined_row"),

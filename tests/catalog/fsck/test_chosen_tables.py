@@ -1,0 +1,76 @@
+"""`fsck(tables=…)` checks the chosen tables and reads nothing of the others."""
+
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError
+from tests.catalog.fsck.damage import damage
+from tests.support.backends import catalogs
+
+ALL = ["t", "p", "other.u"]
+# Damage of `t` and of `other.u`: a wrong number of rows in the statistics.
+DAMAGE = (
+    "UPDATE ducklake_table_stats SET record_count = record_count + 7 WHERE table_id IN (SELECT table_id FROM {} {})"
+)
+
+
+def codes(lake: DuckLake, **options: object) -> set[tuple[str, str | None]]:
+    return {(finding.code, finding.table) for finding in lake.fsck(**options).findings}  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def damaged(lake: DuckLake) -> DuckLake:
+    damage(lake, DAMAGE)
+    return lake
+
+
+def test_only_findings_of_the_chosen_tables_are_reported(damaged: DuckLake) -> None:
+    everything = codes(damaged)
+    assert {table for _, table in everything} == {"main.t", "other.u"}
+    assert codes(damaged, tables=["t"]) == {found for found in everything if found[1] == "main.t"}
+    assert codes(damaged, tables=["other.*"]) == {found for found in everything if found[1] == "other.u"}
+    assert codes(damaged, tables=["p"]) == set()
+    assert codes(damaged, tables=ALL) == everything
+    assert codes(damaged, tables=["t"], deep=True, storage=True) == codes(damaged, tables=["t"])
+
+
+@pytest.mark.parametrize("table", ALL)
+def test_a_whole_table_has_no_finding_when_it_is_checked_alone(lake: DuckLake, table: str) -> None:
+    assert lake.fsck(tables=[table], deep=True, storage=True).findings == []
+
+
+def test_the_report_counts_what_belongs_to_the_chosen_tables(lake: DuckLake) -> None:
+    checked = lake.fsck(tables=["t"], deep=True).checked
+    files = lake.table("t").files()
+    assert (checked["tables"], checked["data_files"], checked["inlined_rows"]) == (1, len(files), 1)
+    assert lake.fsck(tables=["p"]).checked["inlined_rows"] == 0
+
+
+def test_a_pair_of_schema_and_table_is_an_exact_name(lake: DuckLake) -> None:
+    lake.execute(['CREATE TABLE "[tp]" (i INTEGER)', 'CREATE TABLE "a.b" (i INTEGER)']).raise_for_error()
+    assert lake.fsck(tables=["[tp]"]).checked["tables"] == 2
+    assert lake.fsck(tables=[("main", "[tp]"), ("main", "a.b")]).checked["tables"] == 2
+    assert [table.table for table in lake.health(tables=[("main", "[tp]")]).tables] == ["main.[tp]"]
+
+
+def test_an_unknown_table_and_a_repair_of_some_tables_are_refused(lake: DuckLake) -> None:
+    with pytest.raises(ObjectNotFoundError, match=r"no table `tt`"):
+        lake.fsck(tables=["tt"])
+    with pytest.raises(ConfigError, match="A repair covers the whole lake"):
+        lake.fsck(tables=["t"], repair=True)
+
+
+@catalogs(sql_writes=True)
+def test_inlined_rows_and_deletes_of_other_tables_are_not_read_on_every_catalog(lake: DuckLake) -> None:
+    for table in ("t", "u"):
+        lake.execute(
+            [
+                f"CREATE TABLE {table} AS SELECT range AS i FROM range(50)",
+                f"INSERT INTO {table} VALUES (1)",
+                f"DELETE FROM {table} WHERE i = 7",
+            ]
+        ).raise_for_error()
+    whole, chosen = lake.fsck(), lake.fsck(tables=["t"])
+    assert chosen.findings == []
+    for count in ("inlined_rows", "inlined_deletes", "data_files"):
+        assert chosen.checked[count] * 2 == whole.checked[count], count
