@@ -21,9 +21,10 @@ def fsck(
     deep: Annotated[bool, typer.Option("--deep", help="Also read the files.")] = False,
     list_storage: Annotated[bool, typer.Option("--list-storage", help="Also list the storage.")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Repair what can be repaired without guessing.")] = False,
+    only: Annotated[list[str] | None, typer.Option("--table", help="Only this table, by name or pattern.")] = None,
 ) -> None:
     """Find and explain broken states of the lake; repair them with --repair."""
-    report = options.open().fsck(deep=deep, storage=list_storage, repair=repair)
+    report = options.open().fsck(deep=deep, storage=list_storage, repair=repair, tables=only)
     if options.json:
         print_json(report)
     else:

@@ -44,8 +44,8 @@ def _lines(report: HealthReport) -> Iterator[str]:
     lake = {"lake": report.lake.name}
     yield from _metric("ducklake_grade", _GRADE, [(lake, GRADES.index(report.grade))])
     for name, text in _LAKE.items():
-        yield from _metric(f"ducklake_{_unit(name)}", text, [(lake, report.lake.metrics[name])])
-    last = report.lake.metrics["last_maintenance"] or {}
+        yield from _metric(f"ducklake_{_unit(name)}", text, [(lake, report.lake.metrics.get(name))])
+    last = report.lake.metrics.get("last_maintenance") or {}
     yield from _metric(
         "ducklake_last_maintenance_age_seconds", "Seconds since the last maintenance ended.", [(lake, last.get("age"))]
     )

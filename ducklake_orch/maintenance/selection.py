@@ -59,10 +59,10 @@ class Selection:
             if not any(fnmatchcase(schema.lower(), pattern.lower()) for schema in schemas):
                 remedy = nearest(pattern, schemas) if schemas else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
-        for pattern in self.tables or ():
-            if not any(names(pattern, *name) for name in known):
-                remedy = nearest(str(pattern), tables) if tables else "The lake has no tables yet."
-                raise ObjectNotFoundError(f"Lake `{lake}` has no table `{pattern}`.", remedy=remedy)
+        for table in self.tables or ():
+            if not any(names(table, *name) for name in known):
+                remedy = nearest(str(table), tables) if tables else "The lake has no tables yet."
+                raise ObjectNotFoundError(f"Lake `{lake}` has no table `{table}`.", remedy=remedy)
 
 
 def warn(policy: MaintenancePolicy, known: Sequence[TableName], lake: str) -> list[str]:

@@ -42,3 +42,4 @@ def test_fsck_repair_lists_the_repairs(lake: DuckLake) -> None:
     assert "repaired, with snapshot 4:" in answer.out
     assert "Nothing found" in answer.out
     assert run("fsck", "--json").json["findings"] == []
+    assert run("fsck", "--table", "numbers", "--json").json["checked"]["tables"] == 1

@@ -262,5 +262,6 @@ def test_chosen_tables_are_measured_without_the_others(lake: DuckLake) -> None:
     report = lake.health(tables=["t", "i"])
     assert {table.table: table for table in report.tables} == {name: whole[name] for name in ("main.i", "main.t")}
     assert report.lake.metrics == {}
+    assert 'ducklake_table_files{lake="lake",schema="main",table="t"}' in report.to_prometheus()
     with pytest.raises(ObjectNotFoundError, match="no table `nowhere`"):
         lake.health(tables=["nowhere"])

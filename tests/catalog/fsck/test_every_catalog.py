@@ -275,3 +275,20 @@ def test_rows_inlined_into_a_table_of_former_columns_are_found(make_lake: MakeLa
     assert value(inlines, "SELECT list((a, d) ORDER BY a) FROM t") == [(1, None), (2, None)]
     codes = {finding.code: finding.detail for finding in inlines.fsck().findings}
     assert codes["inlined-row-of-former-columns"] == "1 rows in ducklake_inlined_data_1_1, from snapshot 5"
+
+
+@catalogs(sql_writes=True)
+def test_inlined_rows_and_deletes_of_other_tables_are_not_read(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    for table in ("t", "u"):
+        lake.execute(
+            [
+                f"CREATE TABLE {table} AS SELECT range AS i FROM range(50)",
+                f"INSERT INTO {table} VALUES (1)",
+                f"DELETE FROM {table} WHERE i = 7",
+            ]
+        ).raise_for_error()
+    whole, chosen = lake.fsck(), lake.fsck(tables=["t"])
+    assert chosen.findings == []
+    for count in ("inlined_rows", "inlined_deletes", "data_files"):
+        assert chosen.checked[count] * 2 == whole.checked[count], count
