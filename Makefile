@@ -93,18 +93,18 @@ e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and the 
 
 .PHONY: test
 test: $(VENV)/.test ## Run the tests: each behaviour once, within ten minutes
-	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=3 -m "not rest and not full and not soak and not e2e" $(ARGS)
+	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=2 -m "not rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-rest
 test-rest: $(VENV)/.test ## Run what `make test` leaves out: slow tests, and every catalog
-	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=30 -m "rest and not full and not soak and not e2e" $(ARGS)
+	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=20 -m "rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-all
 test-all: $(VENV)/.test ## Run both: every catalog, every storage
 	$(PYTEST) $(PARALLEL) -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: durations
-durations: $(VENV)/.test ## Run all tests, and list those above three seconds in tests/slow_tests.txt
+durations: $(VENV)/.test ## Run all tests, and list those above two seconds in tests/slow_tests.txt
 	$(PYTEST) $(PARALLEL) --write-slow -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-full

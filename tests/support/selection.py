@@ -2,7 +2,7 @@
 
 The marker `rest` is set here, on:
 
-- tests that take longer than three seconds, as `tests/slow_tests.txt` lists them (`make durations` writes that file),
+- tests that take longer than two seconds, as `tests/slow_tests.txt` lists them (`make durations` writes that file),
 - catalogs other than SQLite on local storage. A test that cannot run on SQLite runs on its first catalog, and a module
   that tests the dialects is marked `every_catalog` and keeps them all.
 """
@@ -16,7 +16,7 @@ import pytest
 from tests.support.backends import LOCAL, SQLITE, Backend
 
 SLOW = Path(__file__).parents[1] / "slow_tests.txt"
-SECONDS = 3.0
+SECONDS = 2.0
 _OTHER_TARGETS = ("full", "soak", "e2e")
 
 
