@@ -126,8 +126,7 @@ class MaintenanceVerbs(LakeBase):
         """
         from ducklake_orch.catalog.fsck import fsck
 
-        tables = [tables] if isinstance(tables, str) else tables
-        return fsck(self.config, deep=deep, storage=storage, repair=repair, tables=tables)
+        return fsck(self.config, deep=deep, storage=storage, repair=repair, tables=_some(tables))
 
     def health(
         self,
@@ -150,7 +149,7 @@ class MaintenanceVerbs(LakeBase):
         """
         from ducklake_orch.maintenance.health import health
 
-        return health(self.config, read_policy(policy, self.config.maintenance), tables)
+        return health(self.config, read_policy(policy, self.config.maintenance), _some(tables))
 
     def report(
         self, policy: MaintenancePolicy | Mapping[str, Any] | None = None, *, snapshots: int = 200
@@ -170,3 +169,10 @@ class MaintenanceVerbs(LakeBase):
         if snapshots < 0:
             raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Give the number of snapshots to list.")
         return report(self.config, read_policy(policy, self.config.maintenance), snapshots)
+
+
+def _some(tables: str | Sequence[TablePattern] | None) -> Sequence[TablePattern] | None:
+    """Return the tables to check as a list; None means all."""
+    if tables is not None and not tables:
+        raise ConfigError("`tables` is empty.", remedy="Name tables, or leave out `tables` to check all.")
+    return [tables] if isinstance(tables, str) else tables

@@ -133,8 +133,10 @@ def copy_metadata(
         con.execute(f"CREATE TEMP TABLE {name} ({columns})")
     ids: Sequence[int] | None = None
     for table, columns in TABLES.items():
-        only = ids if " table_id " in f" {columns}" else None
-        _copy_table(con, config, f"ducklake_{table}", columns, tables.get(f"ducklake_{table}"), only)
+        of_a_table = "table_id BIGINT" in columns
+        _copy_table(
+            con, config, f"ducklake_{table}", columns, tables.get(f"ducklake_{table}"), ids if of_a_table else None
+        )
         if table == "table" and chosen is not None:
             ids = _ids_of(con, config, chosen)
     copy_inlined(con, config, tables if ids is None else _without_other_tables(tables, ids))
@@ -159,11 +161,11 @@ def _ids_of(con: duckdb.DuckDBPyConnection, config: LakeConfig, chosen: Sequence
 
 def _without_other_tables(tables: Mapping[str, dict[str, str]], ids: Sequence[int]) -> dict[str, dict[str, str]]:
     """Leave out the tables of inlined rows and deletes that belong to other tables of the lake."""
-    own = tuple(f"{prefix}{table_id}" for prefix in (DATA, DELETES) for table_id in ids)
+    kept = tuple(f"{DATA}{table_id}_" for table_id in ids), {f"{DELETES}{table_id}" for table_id in ids}
     return {
         name: types
         for name, types in tables.items()
-        if not name.startswith((DATA, DELETES)) or name.startswith(tuple(f"{one}_" for one in own)) or name in own
+        if not name.startswith((DATA, DELETES)) or name.startswith(kept[0]) or name in kept[1]
     }
 
 
@@ -228,7 +230,7 @@ def _copy_table(
         return
     pairs = [column.split() for column in columns.split(",")]
     values = ", ".join(_read(column, kind, types.get(column)) for column, kind in pairs)
-    only = "" if ids is None or name == "ducklake_table" else f" WHERE table_id IN ({', '.join(map(str, ids))})"
+    only = "" if ids is None else f" WHERE table_id IN ({', '.join(map(str, ids))})"
     con.execute(f"INSERT INTO {name} SELECT {values} FROM {metadata(config, name)}{only}")
 
 

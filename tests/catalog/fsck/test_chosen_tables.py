@@ -57,3 +57,6 @@ def test_an_unknown_table_and_a_repair_of_some_tables_are_refused(lake: DuckLake
         lake.fsck(tables=["tt"])
     with pytest.raises(ConfigError, match="A repair covers the whole lake"):
         lake.fsck(tables=["t"], repair=True)
+    for check in (lake.fsck, lake.health):
+        with pytest.raises(ConfigError, match="`tables` is empty"):
+            check(tables=[])
