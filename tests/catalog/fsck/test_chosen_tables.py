@@ -30,12 +30,12 @@ def test_only_findings_of_the_chosen_tables_are_reported(damaged: DuckLake) -> N
     assert codes(damaged, tables=["other.*"]) == {found for found in everything if found[1] == "other.u"}
     assert codes(damaged, tables=["p"]) == set()
     assert codes(damaged, tables=ALL) == everything
-    assert codes(damaged, tables=["t"], deep=True, storage=True) == codes(damaged, tables=["t"])
+    assert codes(damaged, tables=["t"], deep=True) == codes(damaged, tables=["t"])
 
 
 @pytest.mark.parametrize("table", ALL)
 def test_a_whole_table_has_no_finding_when_it_is_checked_alone(lake: DuckLake, table: str) -> None:
-    assert lake.fsck(tables=[table], deep=True, storage=True).findings == []
+    assert lake.fsck(tables=[table], deep=True).findings == []
 
 
 def test_the_report_counts_what_belongs_to_the_chosen_tables(lake: DuckLake) -> None:
