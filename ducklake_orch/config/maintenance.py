@@ -1,6 +1,6 @@
 """The maintenance policy of a lake: what maintenance may do, to which tables, and what it must keep."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from typing import Any, Literal, Self
@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 
 from ducklake_orch.config.fields import Duration, Memory, Patterns, Size
 from ducklake_orch.config.model import Model
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.units import in_words
-from ducklake_orch.errors import MaintenanceFloorError
+from ducklake_orch.errors import MaintenanceFloorError, ObjectNotFoundError
 
 Engine = Literal["auto", "extension", "duckdb", "spark"]
 
@@ -227,6 +228,19 @@ def names(pattern: TablePattern, schema: str, table: str) -> bool:
     if not dot:
         of_schema, of_table = ("*" if pattern == "*" else "main"), of_schema
     return fnmatchcase(schema.lower(), of_schema) and fnmatchcase(table.lower(), of_table)
+
+
+def refuse_unmatched(patterns: Sequence[TablePattern], known: Sequence[tuple[str, str]], lake: str) -> None:
+    """Refuse a name or pattern that matches none of a lake's tables, because the user expects it to match.
+
+    Raises:
+        ObjectNotFoundError: The remedy suggests the nearest name.
+    """
+    for pattern in patterns:
+        if not any(names(pattern, *name) for name in known):
+            tables = [str(name) for name in known]
+            remedy = nearest(str(pattern), tables) if tables else "The lake has no tables yet."
+            raise ObjectNotFoundError(f"Lake `{lake}` has no table `{pattern}`.", remedy=remedy)
 
 
 def _laid_over(base: Model, over: Model) -> Model:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, TablePattern, names
+from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, TablePattern, names, refuse_unmatched
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.quoting import TableName
@@ -53,16 +53,12 @@ class Selection:
         Raises:
             ObjectNotFoundError: When a name matches nothing; the remedy suggests the nearest name.
         """
-        tables = [str(name) for name in known]
         schemas = sorted({name.schema for name in known})
         for pattern in self.schemas or ():
             if not any(fnmatchcase(schema.lower(), pattern.lower()) for schema in schemas):
                 remedy = nearest(pattern, schemas) if schemas else "The lake has no tables yet."
                 raise ObjectNotFoundError(f"Lake `{lake}` has no table in a schema `{pattern}`.", remedy=remedy)
-        for table in self.tables or ():
-            if not any(names(table, *name) for name in known):
-                remedy = nearest(str(table), tables) if tables else "The lake has no tables yet."
-                raise ObjectNotFoundError(f"Lake `{lake}` has no table `{table}`.", remedy=remedy)
+        refuse_unmatched(self.tables or (), known, lake)
 
 
 def warn(policy: MaintenancePolicy, known: Sequence[TableName], lake: str) -> list[str]:

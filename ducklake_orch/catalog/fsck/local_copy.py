@@ -15,11 +15,10 @@ from ducklake_orch.catalog.fsck.inlined import DATA, DELETES, copy_inlined
 from ducklake_orch.catalog.fsck.views import MACROS, VIEWS
 from ducklake_orch.catalog.metadata import join_path, text
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.maintenance import TablePattern, names
-from ducklake_orch.config.nearest import nearest
+from ducklake_orch.config.maintenance import TablePattern, names, refuse_unmatched
 from ducklake_orch.engine.quoting import TableName, identifier, literal
 from ducklake_orch.engine.snapshots import metadata
-from ducklake_orch.errors import LakeNotFoundError, ObjectNotFoundError
+from ducklake_orch.errors import LakeNotFoundError
 
 _LIFE = "begin_snapshot BIGINT, end_snapshot BIGINT"
 _PATH = "path VARCHAR, path_is_relative BOOLEAN"
@@ -151,11 +150,7 @@ def _ids_of(con: duckdb.DuckDBPyConnection, config: LakeConfig, chosen: Sequence
     rows = con.execute("""
         SELECT t.table_id, s.schema_name, t.table_name FROM ducklake_table t JOIN ducklake_schema s USING (schema_id)
         WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL""").fetchall()
-    for pattern in chosen:
-        if not any(names(pattern, schema, table) for _, schema, table in rows):
-            known = [str(TableName(schema, table)) for _, schema, table in rows]
-            remedy = nearest(str(pattern), known) if known else "The lake has no tables yet."
-            raise ObjectNotFoundError(f"Lake `{config.name}` has no table `{pattern}`.", remedy=remedy)
+    refuse_unmatched(chosen, [TableName(*row[1:]) for row in rows], config.name)
     return [int(row[0]) for row in rows if any(names(pattern, *row[1:]) for pattern in chosen)]
 
 
