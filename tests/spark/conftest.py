@@ -1,5 +1,6 @@
 """One Spark session per process: two concurrent tasks, three attempts, 1 MB of driver results, an event log."""
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,14 @@ def spark(event_log: Path) -> SparkSession:
         "spark.eventLog.compress": "false",
     }
     return local_session("tests", master="local[2,3]", conf=conf)
+
+
+@pytest.fixture(scope="module")
+def new_session(spark: SparkSession) -> Iterator[Callable[[], SparkSession]]:
+    """Makes sessions with settings of their own, and makes the first session active again at the module's end.
+
+    `createDataFrame` makes its session the active one, which `local_session` and hosts then use.
+    """
+    yield spark.newSession
+    spark.createDataFrame([], "x INT")
+    assert SparkSession.getActiveSession() is spark

@@ -1,7 +1,7 @@
 """The differential test with Spark: Spark writes the types it supports, and reads every table in three time zones."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +21,9 @@ from tests.support.lakes import MakeLake
 
 
 @pytest.fixture(scope="module")
-def sessions(spark: SparkSession) -> Mapping[str, SparkSession]:
+def sessions(new_session: Callable[[], SparkSession]) -> Mapping[str, SparkSession]:
     """One session per time zone."""
-    found = {zone: spark.newSession() for zone in ZONES}
+    found = {zone: new_session() for zone in ZONES}
     for zone, session in found.items():
         session.conf.set("spark.sql.session.timeZone", zone)
         session.conf.set("spark.sql.timeType.enabled", "true")

@@ -1,5 +1,6 @@
 """Both Spark engines read the same rows as DuckDB at every snapshot of a table."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -315,7 +316,7 @@ def test_only_files_with_deletes_are_joined(lake: DuckLake, spark: SparkSession)
     ],
 )
 def test_session_settings_do_not_change_what_is_read(
-    lake: DuckLake, spark: SparkSession, setting: str, value: str
+    lake: DuckLake, new_session: Callable[[], SparkSession], setting: str, value: str
 ) -> None:
     execute(
         lake,
@@ -326,7 +327,7 @@ def test_session_settings_do_not_change_what_is_read(
         "DELETE FROM t WHERE id = 3",
         "INSERT INTO t SELECT range, 'x', NULL, now(), 'y', 'z' FROM range(30)",
     )
-    session = spark.newSession()
+    session = new_session()
     where = "p = 'x' AND ts >= '2024-01-01' AND w <> 'v\\5'"
     before = [lake.read("t", session), lake.read("t", session, where=where)]
     rows_before = [read_rows(frame) for frame in before]
@@ -336,7 +337,7 @@ def test_session_settings_do_not_change_what_is_read(
     check(lake, session, where=where)
 
 
-def test_ancient_dates_match_duckdb_in_every_time_zone(lake: DuckLake, spark: SparkSession) -> None:
+def test_ancient_dates_match_duckdb_in_every_time_zone(lake: DuckLake, new_session: Callable[[], SparkSession]) -> None:
     execute(
         lake,
         "CREATE TABLE t (d DATE, ts TIMESTAMP, tz TIMESTAMPTZ)",
@@ -344,7 +345,7 @@ def test_ancient_dates_match_duckdb_in_every_time_zone(lake: DuckLake, spark: Sp
         " (VALUES ('0001-01-01'::DATE), ('1582-10-04'), ('1582-10-15'), ('1900-01-01'), (NULL)) v(d)",
     )
     for zone in ("UTC", "Asia/Tokyo", "America/New_York"):
-        session = spark.newSession()
+        session = new_session()
         session.conf.set("spark.sql.session.timeZone", zone)
         check(lake, session)
 

@@ -1,6 +1,6 @@
 """Every type is read as DuckDB reads it: NULLs and extremes, in all time zones, from files and inlined rows."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,18 +70,20 @@ def in_spark(types: Types) -> str:
     return ", ".join(f"{name}::{seen} AS {name}" if seen else name for name, (_, _, seen) in types.items())
 
 
-def sessions(spark: SparkSession) -> Iterator[SparkSession]:
+def sessions(new_session: Callable[[], SparkSession]) -> Iterator[SparkSession]:
     for zone in ZONES:
-        session = spark.newSession()
+        session = new_session()
         session.conf.set("spark.sql.session.timeZone", zone)
         yield session
 
 
 @pytest.mark.parametrize("inlined", [False, True])
-def test_plain_types_are_read_by_both_engines(lake: DuckLake, spark: SparkSession, inlined: bool) -> None:
+def test_plain_types_are_read_by_both_engines(
+    lake: DuckLake, spark: SparkSession, new_session: Callable[[], SparkSession], inlined: bool
+) -> None:
     fill(lake, PLAIN, inlined=inlined)
     wanted = expected(lake, f"SELECT {in_spark(PLAIN)} FROM t")
-    for session in sessions(spark):
+    for session in sessions(new_session):
         for engine in ENGINES:
             frame = lake.read("t", session, engine=engine)
             assert read_rows(frame) == wanted, f"{engine}, {session.conf.get('spark.sql.session.timeZone')}"
