@@ -8,8 +8,9 @@ from typing import Any, Self
 import dagster as dg
 
 from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_path
+from ducklake_orch.dagster.metadata_settings import settings_in
 from ducklake_orch.dagster.outside_changes import changed_keys, may_become
-from ducklake_orch.dagster.table_names import Assets, plain_metadata, specs_of, table_named
+from ducklake_orch.dagster.table_names import Assets, TableNames, specs_of
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.host_partitions.metadata_keys import table_address
@@ -26,7 +27,8 @@ def ducklake_snapshot_sensor(
     lake: str = "lake",
     name: str = "ducklake_snapshots",
     job: Any = None,
-    schema: str = "main",
+    schema: str | None = None,
+    schema_prefix: str = "",
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,
 ) -> dg.SensorDefinition:
@@ -42,11 +44,12 @@ def ducklake_snapshot_sensor(
         lake: The key of the lake's resource.
         name: The name of the sensor.
         job: The job to run instead of an observation.
-        schema: Schema of assets whose key names none.
+        schema: `schema` of the IO manager.
+        schema_prefix: `schema_prefix` of the IO manager.
         minimum_interval_seconds: The interval between two ticks.
         default_status: Whether the sensor runs without being started in the UI.
     """
-    specs = specs_of(assets)
+    specs, names = specs_of(assets), TableNames(schema, schema_prefix)
     if not specs:
         raise ConfigError(
             "The sensor has no assets.", remedy="Pass the assets whose tables are written outside Dagster."
@@ -76,9 +79,7 @@ def ducklake_snapshot_sensor(
         recent = opened.snapshots(newest - seen) if newest > seen else []
         foreign = [snapshot for snapshot in recent if snapshot.snapshot_id > seen and not _is_known(snapshot)]
         changes = _Changes(context, opened, opened.tables(), foreign, before.pending)
-        events = [
-            event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
-        ]
+        events = [event for spec in specs for event in changes.of_asset(spec, names.of_asset(spec.key, spec.metadata))]
         cursor = str(_Cursor(newest, changes.pending))
         if not events:
             context.update_cursor(cursor)
@@ -198,7 +199,7 @@ class _Changes:
     def _changed_keys(
         self, spec: dg.AssetSpec, definition: dg.PartitionsDefinition, name: TableName, changed: Sequence[Snapshot]
     ) -> Collection[str]:
-        what, expression = f"Asset `{spec.key.to_user_string()}`", plain_metadata(spec.metadata).get("partition_expr")
+        what, expression = f"Asset `{spec.key.to_user_string()}`", settings_in(spec.metadata).get("partition_expr")
         snapshots = [snapshot.snapshot_id for snapshot in changed]
         keys = changed_keys(self._lake, str(name), what, definition, expression, snapshots)
         if keys.left_out:

@@ -17,24 +17,42 @@ if TYPE_CHECKING:
 
 # One query counts the rows of this many partitions.
 _BATCH = 200
+_SHOWN_KEYS = 100
 # Column lineage is known to the user only, who gives it in the metadata of the asset.
 LINEAGE = "dagster/column_lineage"
 
 
-def write_metadata(lake: "DuckLake", table: TableName, result: WriteResult) -> dict[str, Any]:
-    """Return the metadata that every write has."""
+def write_metadata(
+    lake: "DuckLake", table: TableName, result: WriteResult, descriptions: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the metadata that every write has.
+
+    Args:
+        lake: The lake.
+        table: The table.
+        result: The write.
+        descriptions: Descriptions of columns by folded name, for columns whose comment is missing or older.
+    """
     columns = lake.table(str(table)).schema(snapshot=result.snapshot_id)
-    return {**result_metadata(lake, table, result), "dagster/column_schema": column_schema(columns)}
+    return {**result_metadata(lake, table, result), "dagster/column_schema": column_schema(columns, descriptions or {})}
 
 
-def column_schema(columns: list[Column]) -> dg.TableSchema:
+def partition_keys(part: Slice) -> dict[str, Any]:
+    """Return the keys of the written partitions, a limited number of them, and their number."""
+    return {
+        "ducklake/partitions": dg.MetadataValue.json(part.texts[:_SHOWN_KEYS]),
+        "ducklake/partition_count": len(part.cells),
+    }
+
+
+def column_schema(columns: list[Column], descriptions: Mapping[str, str]) -> dg.TableSchema:
     """Return the columns as a Dagster schema; partition columns have a tag."""
     return dg.TableSchema(
         [
             dg.TableColumn(
                 column.name,
                 column.type,
-                description=column.comment,
+                description=descriptions.get(folded(column.name), column.comment),
                 constraints=dg.TableColumnConstraints(nullable=column.nullable),
                 tags={"partition": column.partition} if column.partition else {},
             )

@@ -6,7 +6,7 @@ import dagster as dg
 
 from ducklake_orch.dagster.check_results import LAKE_METRICS, TABLE_METRICS, figures_of
 from ducklake_orch.dagster.event_metadata import failures
-from ducklake_orch.dagster.table_names import Assets, specs_of, table_named
+from ducklake_orch.dagster.table_names import Assets, TableNames, specs_of
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
@@ -22,7 +22,8 @@ def build_health_checks(
     assets: Assets,
     *,
     lake: str = "lake",
-    schema: str = "main",
+    schema: str | None = None,
+    schema_prefix: str = "",
     fsck: bool = True,
 ) -> list[dg.AssetChecksDefinition]:
     """Return checks of the tables of assets and of their lake, graded by the policy of the lake.
@@ -35,11 +36,12 @@ def build_health_checks(
     Args:
         assets: The assets; the IO manager's rules name their tables.
         lake: The key of the lake's resource.
-        schema: Schema of assets whose key names none.
+        schema: `schema` of the IO manager.
+        schema_prefix: `schema_prefix` of the IO manager.
         fsck: Also check that `lake.fsck()` finds nothing.
     """
-    specs = specs_of(assets)
-    tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
+    specs, names = specs_of(assets), TableNames(schema, schema_prefix)
+    tables = {spec.key: names.of_asset(spec.key, spec.metadata) for spec in specs}
     lake_asset = dg.AssetKey([lake, "health"])
     checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
     checks += [dg.AssetCheckSpec(metric, asset=lake_asset) for metric in LAKE_METRICS]

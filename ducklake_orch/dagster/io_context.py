@@ -1,39 +1,17 @@
-"""Reads what the context of an output or input says: its partitions, the kind of its frame, and its settings."""
+"""Reads what the context of an output or input says: its partitions and the kind of its frames."""
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.host_partitions import Key, Slice, Window, split_multi_key
-from ducklake_orch.host_partitions.frame_kinds import as_kind, kind_of
+from ducklake_orch.host_partitions.frame_kinds import Wanted, as_kind, wanted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-OUTPUT_SETTINGS = (
-    "comment",
-    "merge_keys",
-    "partition_by",
-    "partition_expr",
-    "preview",
-    "renamed_from",
-    "schema",
-    "schema_evolution",
-    "sort_by",
-    "table",
-    "where",
-    "write_mode",
-)
-INPUT_SETTINGS = ("columns", "snapshot")
-# An input without an upstream output names its table itself.
-_TABLE_SETTINGS = ("schema", "table")
-_PREFIX = "ducklake/"
-_SIMILARITY = 0.8
 
 
 def slice_of(context: dg.OutputContext | dg.InputContext) -> Slice | None:
@@ -57,22 +35,22 @@ def _key(definition: dg.PartitionsDefinition, text: str) -> Key:
     return Key(str(text), Window(window.start.astimezone(zone), window.end.astimezone(zone)))
 
 
-def wanted_kind(context: dg.InputContext) -> str:
-    """Return the kind of frame that an input is annotated with; a pyarrow.Table without annotation."""
+def wanted_frames(context: dg.InputContext) -> Wanted:
+    """Return the frames that an input is annotated with; a pyarrow.Table without annotation."""
     try:
         annotation = context.dagster_type.typing_type
     except dg.DagsterInvariantViolationError:
         annotation = None  # the context of a unit test
-    if annotation is Any or annotation is None:
-        return "arrow"
-    kind = kind_of(annotation)
-    if kind is None:
+    found = wanted(annotation)
+    if found is None:
+        name = annotation.__name__ if isinstance(annotation, type) else annotation
         raise ConfigError(
-            f"An input cannot be read as `{getattr(annotation, '__name__', annotation)}`.",
-            remedy="Annotate it with a DataFrame of Spark, pandas or Polars, a pyarrow.Table or RecordBatchReader, or a"
-            " DuckDBPyRelation.",
+            f"An input cannot be read as `{name}`.",
+            remedy="Annotate it with a frame: a DataFrame of Spark, pandas or Polars, a LazyFrame, a pyarrow.Table or"
+            " RecordBatchReader, or a DuckDBPyRelation. `Optional[…]` of one is None while the table does not exist,"
+            " and `list[…]` or `dict[str, …]` of one has a frame for each partition.",
         )
-    return kind
+    return found
 
 
 def empty_frame(kind: str, session: "Callable[[], SparkSession]") -> Any:
@@ -84,45 +62,3 @@ def empty_frame(kind: str, session: "Callable[[], SparkSession]") -> Any:
     from pyspark.sql.types import StructType
 
     return session().createDataFrame([], StructType([]))
-
-
-def refuse_misspelt(what: str, given: Iterable[str], *, of_input: bool = False) -> None:
-    """Refuse metadata that are meant as settings but are not.
-
-    Refused are names that begin with `ducklake/` (the prefix of metadata in events), misspelt names of settings with
-    several words, and settings of outputs on an input. All other metadata belong to the user.
-
-    Args:
-        what: The asset, output or input that has the metadata, for the message.
-        given: The names of the metadata.
-        of_input: Whether the metadata are those of an input.
-
-    Raises:
-        ConfigError: Names the first refused one and the nearest setting.
-    """
-    known: Sequence[str] = (*INPUT_SETTINGS, *_TABLE_SETTINGS) if of_input else OUTPUT_SETTINGS
-    for name in given:
-        if name in known:
-            continue
-        word = name.removeprefix(_PREFIX)
-        if name.startswith(_PREFIX) or _is_nearly(word, known) or (of_input and word in OUTPUT_SETTINGS):
-            remedy = nearest(word, known)
-            raise ConfigError(f"{what}: `{name}` in the metadata is not a setting.", remedy=remedy)
-
-
-def _is_nearly(name: str, known: Iterable[str]) -> bool:
-    """Return whether a name is a misspelt setting. Names of one word are often the user's own, so they pass."""
-    candidates = [setting for setting in known if "_" in setting or setting in INPUT_SETTINGS]
-    return bool(difflib.get_close_matches(name.lower().replace("-", "_"), candidates, n=1, cutoff=_SIMILARITY))
-
-
-def snapshot_of(metadata: Mapping[str, Any]) -> int | None:
-    """Return the snapshot that an input reads; None for the latest.
-
-    Raises:
-        ConfigError: If it is not a number.
-    """
-    snapshot = metadata.get("snapshot")
-    if snapshot is None or (isinstance(snapshot, int) and not isinstance(snapshot, bool)):
-        return snapshot
-    raise ConfigError(f"`snapshot` = {snapshot!r} is not a snapshot id.", remedy="Give a number.")

@@ -1,7 +1,7 @@
 """The IO manager: stores outputs as tables of a lake, and reads tables as inputs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -11,16 +11,25 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.event_metadata import failures
-from ducklake_orch.dagster.io_context import empty_frame, refuse_misspelt, slice_of, snapshot_of, wanted_kind
+from ducklake_orch.dagster.input_read import InputRead
+from ducklake_orch.dagster.io_context import slice_of, wanted_frames
+from ducklake_orch.dagster.metadata_settings import WRITE_OPTIONS, refuse_misspelt
 from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.table_names import at_run_time, definition_of, described, described_input, table_of
+from ducklake_orch.dagster.table_names import TableNames, at_run_time, definition_of, described, described_input
 from ducklake_orch.dagster.table_owners import refuse_other_owners
-from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.quoting import TableName, folded, literal
+from ducklake_orch.dagster.table_properties import TableProperties, descriptions_in
+from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError
-from ducklake_orch.host_partitions import PartitionColumn, Slice, condition, partition_columns, partition_transforms
-from ducklake_orch.host_partitions.frame_kinds import read_as, typed
+from ducklake_orch.host_partitions import (
+    PartitionColumn,
+    Slice,
+    condition,
+    conjunction,
+    partition_columns,
+    partition_transforms,
+)
+from ducklake_orch.host_partitions.frame_kinds import typed
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
 
@@ -29,35 +38,43 @@ if TYPE_CHECKING:
 
 WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
 _REPLACE_WHERE = '"write_mode": "replace_where"'
-# Settings that are arguments of `DuckLake.write`, mapped to their names there.
-_WRITE_OPTIONS = {
-    "merge_keys": "keys",
-    "partition_by": "partition_by",
-    "schema_evolution": "schema_evolution",
-    "sort_by": "sort_by",
-}
 
 
 class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of LakeIOManager
     """Stores the outputs of assets and ops in a lake, and loads them as inputs.
 
-    The last part of an asset's key names the table, and the part before it names the schema. `partition_expr` in the
-    metadata of a partitioned asset names the column that holds its keys. One materialization replaces exactly the rows
-    of its partitions, in one snapshot.
+    The last part of an asset's key names the table. Its schema is `schema` in the asset's metadata, else `schema` of
+    the IO manager, else the part of the key before the table. `partition_expr` in the metadata of a partitioned asset
+    names the column that holds its keys. One materialization replaces exactly the rows of its partitions, in one
+    snapshot.
 
-    Further metadata of an asset are settings: `schema`, `table`, `write_mode`, `merge_keys`, `schema_evolution`,
-    `partition_by`, `sort_by`, `where`, `comment`, `preview`. Output metadata at run time can set all of them except the
-    table's name. Metadata of an input can set `columns` and `snapshot`. A misspelt setting is an error.
+    Further metadata of an asset are settings of the write, such as `write_mode`, `merge_keys` and `comment`. Output
+    metadata at run time can set all of them except the table's name. Metadata of an input can set `columns`, `where`,
+    `snapshot` and `as_of`. A misspelt setting is an error.
 
-    Outputs can be Spark, pandas, Polars and Arrow frames and DuckDB relations. An input has the type of its annotation.
+    Outputs can be Spark, pandas, Polars and Arrow frames and DuckDB relations. An input has the type of its annotation;
+    `Optional[…]`, `list[…]` and `dict[str, …]` of a frame are possible, too.
     """
 
     lake: dg.ResourceDependency[LakeResource]
-    schema_: str = Field(default="main", alias="schema", description="Schema of assets whose key names none.")
+    schema_: str | None = Field(
+        default=None,
+        alias="schema",
+        description="Schema of all assets whose metadata name none; by default, the keys of assets name schemas.",
+    )
+    schema_prefix: str = Field(default="", description="Begins the name of every schema, such as `dev_alice_`.")
+
+    @property
+    def table_names(self) -> TableNames:
+        """The rule that names tables. While definitions load, a field can still be an environment variable."""
+        schema, prefix = (
+            field.get_value() if isinstance(field, dg.EnvVar) else field for field in (self.schema_, self.schema_prefix)
+        )
+        return TableNames(schema or None, prefix or "")
 
     def create_io_manager(self, context: dg.InitResourceContext) -> dg.IOManager:
         """Return the IO manager of a run."""
-        return LakeIOManager(self.lake, self.schema_)
+        return LakeIOManager(self.lake, self.table_names)
 
 
 class LakeIOManager(dg.IOManager):
@@ -65,17 +82,17 @@ class LakeIOManager(dg.IOManager):
 
     Args:
         resource: The lake.
-        schema: Schema of assets whose key names none.
+        names: The rule that names tables.
     """
 
-    def __init__(self, resource: LakeResource, schema: str) -> None:
+    def __init__(self, resource: LakeResource, names: TableNames) -> None:
         self._resource = resource
-        self._schema = schema
+        self._names = names
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write an output as one snapshot."""
         what, part = described(context), slice_of(context)
-        table = table_of(context, definition_of(context), self._schema)
+        table = self._names.of(context, definition_of(context))
         details: dict[str, Any] = {"table": str(table)}
         with failures(f"{what} was not written to `{table}`", details):
             if obj is None:
@@ -85,45 +102,30 @@ class LakeIOManager(dg.IOManager):
                 )
             lake, settings = self._resource.lake(), at_run_time(context)
             refuse_misspelt(what, settings)
-            unowned_at = refuse_other_owners(context, lake, table, settings, self._schema)
+            unowned_at = refuse_other_owners(context, lake, table, settings, self._names)
             output = _Output(context, lake, table, part, settings, details)
             try:
                 result = output.write(obj, unowned_at)
             except SnapshotChangedError:  # another asset wrote (refused below), or another run of this asset
-                refuse_other_owners(context, lake, table, settings, self._schema)
+                refuse_other_owners(context, lake, table, settings, self._names)
                 result = output.write(obj)
-            output.comment()
+            output.set_properties()
             output.report(result)
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or the whole table."""
         upstream = context.upstream_output
         settings = definition_of(upstream if upstream is not None else context)
-        table, part = table_of(context, settings, self._schema), slice_of(context)
-        what = described(context) if context.has_asset_key else described_input(context)
+        table, given = self._names.of(context, settings), definition_of(context)
         with failures(f"{described_input(context)} was not read from `{table}`", {"table": str(table)}):
-            kind, lake = wanted_kind(context), self._resource.lake()
-            given = definition_of(context)
             refuse_misspelt(described_input(context), given, of_input=True)
-            columns, snapshot = given.get("columns"), snapshot_of(given)
-            try:
-                where = _where(lake, what, table, part, settings)
-                return read_as(lake, kind, str(table), self._session, columns=columns, where=where, snapshot=snapshot)
-            except ObjectNotFoundError:
-                if part is None or part.cells or lake.exists(str(table)):
-                    raise
-                return empty_frame(kind, self._session)  # the first partition of an asset that depends on itself
+            wanted, lake = wanted_frames(context), self._resource.lake()
+            read = InputRead(context, lake, table, settings.get("partition_expr"), given, self._session)
+            return read.frames(wanted)
 
     def _session(self) -> "SparkSession":
         """Return the Spark session. Callers ask only when they need one, so that none is started in vain."""
         return self._resource.spark_session
-
-
-def _where(lake: DuckLake, what: str, table: TableName, part: Slice | None, settings: Mapping[str, Any]) -> str | None:
-    if part is None:
-        return None
-    types = {column.name: column.type for column in lake.table(str(table)).schema()}
-    return condition(part, partition_columns(what, part.dimensions, settings.get("partition_expr"), types))
 
 
 @dataclass
@@ -141,7 +143,7 @@ class _Output:
     def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
         mode = self._mode()
-        options = {name: self.settings[key] for key, name in _WRITE_OPTIONS.items() if key in self.settings}
+        options = {name: self.settings[key] for key, name in WRITE_OPTIONS.items() if key in self.settings}
         data, types = typed(data)
         if self.part is not None:
             stored = self._stored_types()
@@ -168,26 +170,23 @@ class _Output:
             raise
 
     def _commit(self) -> CommitInfo:
-        return commit_info(self.context, described(self.context), self.part)
+        commit = commit_info(self.context, described(self.context), self.part)
+        author, message = self.settings.get("commit_author"), self.settings.get("commit_message")
+        return replace(commit, author=author or commit.author, message=message or commit.message)
 
-    def comment(self) -> None:
-        """Set the table's comment, in a snapshot of its own, unless the table already has it."""
-        if (comment := self.settings.get("comment")) is not None:
-            stored = next(table for table in self.lake.tables() if self.table.names(table.schema, table.table))
-            if stored.comment != comment and not dialect_of(self.lake.config).stores_comments:
-                self.context.log.warning("The engine cannot store comments in this catalog, so `comment` is ignored.")
-            elif stored.comment != comment:
-                sql = f"COMMENT ON TABLE {self.table.sql(self.lake.config.alias)} IS {literal(comment)}"
-                self.lake.execute(sql, commit=self._commit()).raise_for_error()
+    def set_properties(self) -> None:
+        """Set the table's comments and options, unless it already has them."""
+        TableProperties(self.lake, self.table, self.settings).apply(self._commit(), self.context.log)
 
     def report(self, result: WriteResult) -> None:
         """Add the figures of the write to the event log."""
-        metadata = event_metadata.write_metadata(self.lake, self.table, result)
+        metadata = event_metadata.write_metadata(self.lake, self.table, result, descriptions_in(self.settings))
         if (lineage := self.settings.get(event_metadata.LINEAGE)) is not None:
             metadata[event_metadata.LINEAGE] = lineage
         where = None
         if self.part is not None and self.columns is not None:
             where = condition(self.part, self.columns)
+            metadata |= event_metadata.partition_keys(self.part)
             counts = self._counts(result, self.part, self.columns)
             if len(counts) == 1:
                 metadata["dagster/partition_row_count"] = next(iter(counts.values()))
@@ -226,7 +225,7 @@ class _Output:
             return partitions
         if not isinstance(where, str):
             raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Add `where` to the metadata.")
-        return where if partitions is None else f"({partitions}) AND ({where}\n)"  # a condition can end with a comment
+        return conjunction(partitions, where)
 
     def _stored_types(self) -> dict[str, str]:
         try:

@@ -1,16 +1,63 @@
 """Names the table of an asset or of an op's output."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
+from ducklake_orch.dagster.metadata_settings import settings_in
 from ducklake_orch.dagster.op_outputs import SCHEMA, output_name
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
 
 _REPLACING = ("overwrite", "replace_where")
+_LAST_RESORT = "main"
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
+
+
+@dataclass(frozen=True)
+class TableNames:
+    """The rule that names the tables of a deployment.
+
+    The schema is, as in Dagster's own IO managers, `schema` in the metadata, else the one given here, else the part of
+    the asset's key before the table, else `main`.
+
+    Attributes:
+        schema: Schema of all assets whose metadata name none; without it, keys name schemas.
+        prefix: Begins the name of every schema.
+    """
+
+    schema: str | None = None
+    prefix: str = ""
+
+    def of_asset(self, key: dg.AssetKey, metadata: Mapping[str, Any]) -> TableName:
+        """Return the table of an asset."""
+        settings = settings_in(metadata)
+        *folders, table = key.path
+        return self._table(settings, self.schema or (folders[-1] if folders else None), table)
+
+    def of(self, context: dg.OutputContext | dg.InputContext, metadata: Mapping[str, Any]) -> TableName:
+        """Return the table that an output writes or an input reads.
+
+        Args:
+            context: The output or input.
+            metadata: Metadata of the producer's definition. Metadata added at run time do not count, because readers
+                cannot know them.
+        """
+        if context.has_asset_key:
+            return self.of_asset(context.asset_key, metadata)
+        settings = settings_in(metadata)
+        output = context if isinstance(context, dg.OutputContext) else context.upstream_output
+        if output is None:  # an input that nothing is connected to
+            return self._table(settings, self.schema, context.name)
+        if settings.get("table"):
+            return self._table(settings, self.schema, output.name)
+        return self._table(settings, SCHEMA, output_name(output))
+
+    def _table(self, settings: Mapping[str, Any], schema: str | None, table: str) -> TableName:
+        schema = str(settings.get("schema") or schema or _LAST_RESORT)
+        return TableName(self.prefix + schema, str(settings.get("table") or table))
 
 
 def specs_of(assets: Assets) -> list[dg.AssetSpec]:
@@ -19,18 +66,20 @@ def specs_of(assets: Assets) -> list[dg.AssetSpec]:
 
 
 def with_table_names(
-    assets: Assets, *, alias: str, schema: str = "main"
+    assets: Assets, *, alias: str, schema: str | None = None, schema_prefix: str = ""
 ) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets with their table names in the metadata, which Dagster shows before any materialization.
 
     Args:
         assets: The assets; the IO manager's rules name their tables.
         alias: The alias of the lake; by default it is the lake's name.
-        schema: Schema of assets whose key names none.
+        schema: `schema` of the IO manager.
+        schema_prefix: `schema_prefix` of the IO manager.
 
     Raises:
         ConfigError: If two assets are the same table.
     """
+    names = TableNames(schema, schema_prefix)
     stored = [asset for asset in assets if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable]
     specs = [
         (spec.key, spec.metadata)
@@ -38,55 +87,23 @@ def with_table_names(
         for spec in definition.specs
         if not stores_nothing(definition, spec.key)
     ]
-    refuse_two_keys(specs, schema)
+    refuse_two_keys(specs, names)
 
     def named(spec: dg.AssetSpec) -> dg.AssetSpec:
-        table = f"{alias}.{table_named(spec.key, spec.metadata, schema)}"
+        table = f"{alias}.{names.of_asset(spec.key, spec.metadata)}"
         return spec.merge_attributes(metadata={"dagster/table_name": table, "dagster/storage_kind": "ducklake"})
 
     return dg.map_asset_specs(named, assets)
 
 
 def definition_of(context: dg.OutputContext | dg.InputContext) -> dict[str, Any]:
-    """Return the metadata in the definition of an output or input."""
-    return plain_metadata(context.definition_metadata or {})
-
-
-def plain_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata as plain values, without Dagster's `MetadataValue` wrappers."""
-    return {name: value.value if isinstance(value, dg.MetadataValue) else value for name, value in metadata.items()}
+    """Return the settings in the definition of an output or input, with its other metadata."""
+    return settings_in(context.definition_metadata or {})
 
 
 def at_run_time(context: dg.OutputContext) -> dict[str, Any]:
-    """Return the metadata of an output: those of its definition, overridden by those added at run time."""
-    return definition_of(context) | plain_metadata(context.output_metadata or {})
-
-
-def table_of(context: dg.OutputContext | dg.InputContext, metadata: Mapping[str, Any], schema: str) -> TableName:
-    """Return the table that an output writes or an input reads.
-
-    Args:
-        context: The output or input.
-        metadata: Metadata of the producer's definition; `schema` and `table` override the name. Metadata added at run
-            time do not count, because readers cannot know them.
-        schema: The schema if no schema is named.
-    """
-    if context.has_asset_key:
-        return table_named(context.asset_key, metadata, schema)
-    output = context if isinstance(context, dg.OutputContext) else context.upstream_output
-    if output is None:  # an input that nothing is connected to
-        return TableName(str(metadata.get("schema") or schema), str(metadata.get("table") or context.name))
-    if metadata.get("table"):
-        return TableName(str(metadata.get("schema") or schema), str(metadata["table"]))
-    return TableName(str(metadata.get("schema") or SCHEMA), output_name(output))
-
-
-def table_named(key: dg.AssetKey, metadata: Mapping[str, Any], schema: str) -> TableName:
-    """Return the table of an asset."""
-    metadata = plain_metadata(metadata)
-    *folders, table = key.path
-    schema = folders[-1] if folders else schema
-    return TableName(str(metadata.get("schema") or schema), str(metadata.get("table") or table))
+    """Return the settings of an output: those of its definition, overridden by those added at run time."""
+    return definition_of(context) | settings_in(context.output_metadata or {})
 
 
 def replaces(metadata: Mapping[str, Any]) -> bool:
@@ -94,19 +111,19 @@ def replaces(metadata: Mapping[str, Any]) -> bool:
     return metadata.get("write_mode", "overwrite") in _REPLACING and metadata.get("where") is None
 
 
-def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], schema: str) -> None:
+def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], names: TableNames) -> None:
     """Refuse assets that are the same table, unless the write mode of each keeps the rows of the others.
 
     Args:
         assets: The keys of the assets, each with the metadata of its definition.
-        schema: Schema of assets whose key names none.
+        names: Names the tables.
     """
     assets_of: dict[tuple[str, ...], dict[dg.AssetKey, bool]] = {}
     tables: dict[tuple[str, ...], TableName] = {}
     for key, metadata in assets:
-        table = table_named(key, metadata, schema)
+        table = names.of_asset(key, metadata)
         name = tuple(map(folded, table))
-        assets_of.setdefault(name, {})[key] = replaces(plain_metadata(metadata))
+        assets_of.setdefault(name, {})[key] = replaces(settings_in(metadata))
         tables[name] = table
     for name, replacing in assets_of.items():
         if len(replacing) > 1 and any(replacing.values()):

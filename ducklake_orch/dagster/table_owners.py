@@ -1,20 +1,14 @@
 """Finds the asset or op that owns a table, and refuses a second one that would replace its rows."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
 
 from ducklake_orch.catalog.commit import last_commits
+from ducklake_orch.dagster.metadata_settings import settings_in
 from ducklake_orch.dagster.output_run import ASSET_KEY, asset_of, has_step
-from ducklake_orch.dagster.table_names import (
-    plain_metadata,
-    refuse_two_keys,
-    replaces,
-    shared,
-    stores_nothing,
-    table_named,
-)
+from ducklake_orch.dagster.table_names import TableNames, refuse_two_keys, replaces, shared, stores_nothing
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, LakeNotFoundError
 from ducklake_orch.lake import DuckLake
@@ -34,12 +28,12 @@ def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
     graph = definitions.get_repository_def().asset_graph
     for name, manager in (definitions.resources or {}).items():
         if isinstance(manager, DuckLakeIOManager):
-            refuse_two_keys(_stored_by(graph, name), manager.schema_)
+            refuse_two_keys(_stored_by(graph, name), manager.table_names)
     return definitions
 
 
 def refuse_other_owners(
-    context: dg.OutputContext, lake: DuckLake, table: TableName, metadata: Mapping[str, Any], schema: str
+    context: dg.OutputContext, lake: DuckLake, table: TableName, metadata: Mapping[str, Any], names: TableNames
 ) -> int | None:
     """Refuse an output whose table belongs to another asset or op, before anything is written.
 
@@ -50,7 +44,7 @@ def refuse_other_owners(
         lake: The lake.
         table: The table of the output.
         metadata: The metadata of its definition and of its run.
-        schema: Schema of assets whose key names none.
+        names: Names the tables.
 
     Returns:
         If no asset has written the table yet, the snapshot at which that was checked. Another asset can write between
@@ -64,7 +58,8 @@ def refuse_other_owners(
         return None
     for graph in _graphs(context):
         if graph.has(context.asset_key):
-            refuse_two_keys(_stored_by(graph, graph.get(context.asset_key).io_manager_key, table, schema), schema)
+            io_manager_key = graph.get(context.asset_key).io_manager_key
+            refuse_two_keys(_of_table(_stored_by(graph, io_manager_key), table, names), names)
     if not replaces(metadata):
         return None
     own, earlier = context.asset_key.to_user_string(), metadata.get("renamed_from") or []
@@ -97,16 +92,18 @@ def _graphs(context: dg.OutputContext) -> Iterator[Any]:
         yield repository.asset_graph
 
 
-def _stored_by(
-    graph: Any, io_manager_key: str, table: TableName | None = None, schema: str = "main"
-) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
-    """Return the assets that an IO manager stores; if a table is given, only the assets of that table."""
+def _stored_by(graph: Any, io_manager_key: str) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
+    """Return the assets that an IO manager stores."""
     for key in graph.materializable_asset_keys:
         node = graph.get(key)
-        if node.io_manager_key != io_manager_key or stores_nothing(node.assets_def, key):
-            continue
-        if table is None or table.names(*table_named(key, node.metadata, schema)):
+        if node.io_manager_key == io_manager_key and not stores_nothing(node.assets_def, key):
             yield key, node.metadata
+
+
+def _of_table(
+    assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], table: TableName, names: TableNames
+) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
+    return ((key, metadata) for key, metadata in assets if table.names(*names.of_asset(key, metadata)))
 
 
 def _refuse_other_steps(context: dg.OutputContext, table: TableName) -> None:
@@ -130,4 +127,4 @@ def _refuse_other_steps(context: dg.OutputContext, table: TableName) -> None:
 
 
 def _output_metadata(job: Any, step: Any, output: str) -> Mapping[str, Any]:
-    return plain_metadata(job.get_node(step.node_handle).definition.output_def_named(output).metadata or {})
+    return settings_in(job.get_node(step.node_handle).definition.output_def_named(output).metadata or {})

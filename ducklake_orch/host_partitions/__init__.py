@@ -1,7 +1,7 @@
 """Converts the partition keys of a host (Dagster or Airflow) to conditions on table rows. It imports no host."""
 
 from ducklake_orch.host_partitions.key_columns import PartitionColumn, partition_columns, partition_transforms
-from ducklake_orch.host_partitions.slice_condition import condition
+from ducklake_orch.host_partitions.slice_condition import condition, conjunction
 from ducklake_orch.host_partitions.slice_model import Key, Slice, Window, multi_key, split_multi_key
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Slice",
     "Window",
     "condition",
+    "conjunction",
     "multi_key",
     "partition_columns",
     "partition_transforms",

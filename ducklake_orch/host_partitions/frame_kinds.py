@@ -1,7 +1,10 @@
 """The kinds of frames that a host's tasks return and take, and the conversion of table rows to them."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from datetime import datetime
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
@@ -30,6 +33,47 @@ def kind_of(annotation: Any) -> str | None:
     """Return the kind of frame that an annotation names; None if it names none."""
     name = getattr(annotation, "__name__", str(annotation))
     return _ANNOTATED.get((str(getattr(annotation, "__module__", "")).partition(".")[0], name))
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The frames that an annotation asks for.
+
+    Attributes:
+        kind: One of `KINDS`.
+        shape: One frame, or a frame for each partition, in a list or in a dict by key.
+        optional: Whether there is None instead while the table does not exist.
+    """
+
+    kind: str
+    shape: Literal["frame", "list", "dict"] = "frame"
+    optional: bool = False
+
+
+def wanted(annotation: Any) -> Wanted | None:
+    """Return the frames that an annotation asks for; None if it asks for something else.
+
+    Args:
+        annotation: A kind of frame, None or `Any` for a pyarrow.Table, or `Optional[…]`, `list[…]` or `dict[str, …]`.
+    """
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (Union, UnionType):
+        others = [argument for argument in arguments if argument is not NoneType]
+        found = wanted(others[0]) if len(others) == 1 else None
+        return None if found is None else replace(found, optional=True)
+    if origin is list:
+        return _of_each_partition(arguments[0], "list")
+    if origin is dict:
+        return _of_each_partition(arguments[1], "dict") if arguments[0] is str else None
+    kind = "arrow" if annotation in (None, Any) else kind_of(annotation)
+    return None if kind is None else Wanted(kind)
+
+
+def _of_each_partition(annotation: Any, shape: Literal["list", "dict"]) -> Wanted | None:
+    found = wanted(annotation)
+    if found is None or found.optional or found.shape != "frame":
+        return None
+    return Wanted(found.kind, shape)
 
 
 def check_kind(kind: str, setting: str) -> None:
@@ -61,6 +105,7 @@ def read_as(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     snapshot: int | None = None,
+    as_of: datetime | str | None = None,
 ) -> Any:
     """Read rows of a table as a frame of the given kind.
 
@@ -72,12 +117,14 @@ def read_as(
         columns: The columns to read; None reads all.
         where: The condition.
         snapshot: The snapshot to read; None reads the latest.
+        as_of: The time to read at.
     """
+    selection: dict[str, Any] = {"columns": columns, "where": where, "snapshot": snapshot, "as_of": as_of}
     if kind == "spark":
-        return lake.read(table, session(), columns=columns, where=where, snapshot=snapshot)
+        return lake.read(table, session(), **selection)
     if kind == "reader":
-        return lake.read_batches(table, columns=columns, where=where, snapshot=snapshot)
-    return as_kind(kind, lake.read(table, columns=columns, where=where, snapshot=snapshot))
+        return lake.read_batches(table, **selection)
+    return as_kind(kind, lake.read(table, **selection))
 
 
 def as_kind(kind: str, rows: "pa.Table") -> Any:

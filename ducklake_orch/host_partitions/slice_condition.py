@@ -24,6 +24,13 @@ def condition(part: Slice, columns: Mapping[str, PartitionColumn]) -> str:
     return _cells_condition(list(part.dimensions), part.cells, columns) if part.cells else "false"
 
 
+def conjunction(first: str | None, second: str | None) -> str | None:
+    """Return the condition that both of two conditions hold; None stands for a condition that always holds."""
+    if first is None or second is None:
+        return second if first is None else first
+    return f"({first}\n) AND ({second}\n)"  # a condition can end with a comment
+
+
 def _cells_condition(
     dimensions: list[str], cells: Collection[tuple[Key, ...]], columns: Mapping[str, PartitionColumn]
 ) -> str:

@@ -66,8 +66,8 @@ def test_definitions_and_events_name_the_same_tables(io_manager: DuckLakeIOManag
     def orders() -> pa.Table:
         return TWO
 
-    named = with_table_names([orders, dg.AssetSpec("x")], alias="lake", schema="raw")
-    assert [spec.metadata["dagster/table_name"] for spec in specs_of(named)] == ["lake.sales.t", "lake.raw.x"]
+    named = with_table_names([orders, dg.AssetSpec("x")], alias="lake")
+    assert [spec.metadata["dagster/table_name"] for spec in specs_of(named)] == ["lake.sales.t", "lake.main.x"]
     for spec in specs_of(named):
         assert spec.metadata["dagster/storage_kind"] == "ducklake"
     assert specs_of(named)[0].metadata["mine"] == 1

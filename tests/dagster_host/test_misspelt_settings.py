@@ -1,4 +1,4 @@
-"""Misspelt arguments and metadata raise errors that suggest the right name; inputs read a snapshot by metadata."""
+"""Misspelt arguments and metadata raise errors that suggest the right name."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +19,7 @@ ONE = pa.table({"id": [1]})
     ("make", "suggestion"),
     [
         (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),  # type: ignore[call-arg]
-        (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`."),  # type: ignore[call-arg]
+        (lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"), "Known: `lake`, `schema`, `schema_prefix`."),  # type: ignore[call-arg]
         (lambda _: DuckLakeResource(name="x", create_if_mising=True), "Did you mean `create_if_missing`?"),
         (lambda _: host.DuckLakeFileResource(pth="x"), "Did you mean `path`?"),  # type: ignore[call-arg]
         (lambda _: host.SQLiteCatalog(path="x", busy_timout=1), "Did you mean `busy_timeout`?"),  # type: ignore[call-arg]
@@ -40,7 +40,6 @@ def test_misspelt_arguments_are_refused(
 @pytest.mark.parametrize(
     ("name", "suggestion"),
     [
-        ("ducklake/write_mode", "write_mode"),
         ("ducklake/wirte_mode", "write_mode"),
         ("ducklake/snapshot_id", "Known: "),
         ("write_mod", "write_mode"),
@@ -71,27 +70,21 @@ def test_unrelated_metadata_are_left_alone(io_manager: DuckLakeIOManager) -> Non
     assert dg.materialize([orders], resources={"io_manager": io_manager}).success
 
 
-def test_an_input_reads_the_snapshot_that_it_names(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
-    first = resource.lake().write(ONE, "orders", mode="overwrite").snapshot_id
-    resource.lake().write(pa.table({"id": [2]}), "orders", mode="overwrite")
+def test_a_setting_may_have_the_prefix_of_the_package(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    @dg.asset(metadata={"ducklake/schema": "sales", "ducklake/write_mode": "overwrite"})
+    def orders(context: dg.AssetExecutionContext) -> pa.Table:
+        context.add_output_metadata({"ducklake/write_mode": "append"})
+        return ONE
 
-    def read(metadata: dict[str, Any]) -> Any:
-        seen: list[Any] = []
+    for _ in range(2):
+        assert dg.materialize([orders], resources={"io_manager": io_manager}).success
+    assert resource.lake().table("sales.orders").count() == 2
 
-        @dg.asset(ins={"orders": dg.AssetIn(metadata=metadata)})
-        def sink(orders: pa.Table) -> None:
-            seen.extend(orders["id"].to_pylist())
 
-        spec = dg.AssetSpec("orders")
-        result = dg.materialize([spec, sink], resources={"io_manager": io_manager}, raise_on_error=False)
-        return seen if result.success else str(failure_of(result).error) + str(failure_of(result).user_failure_data)
-
-    assert read({}) == [2]
-    assert read({"snapshot": first, "mine": "x"}) == [1]
-    for wrong, suggestion in (
-        ({"snapshots": first}, "snapshot"),
-        ({"ducklake/snapshot": first}, "snapshot"),
-        ({"where": "id = 1"}, "not a setting"),
-        ({"snapshot": "first"}, "no"),
-    ):
-        assert suggestion in read(wrong)
+def test_a_setting_with_and_without_the_prefix_is_refused(io_manager: DuckLakeIOManager) -> None:
+    twice = {"write_mode": "append", "ducklake/write_mode": "overwrite"}
+    orders = dg.asset(name="orders", metadata=twice)(lambda: ONE)
+    result = dg.materialize([orders], resources={"io_manager": io_manager}, raise_on_error=False)
+    assert "both `write_mode` and `ducklake/write_mode`" in str(failure_of(result).error)

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import NULL_FOLDER, NewFile, TableDef, path_text
+from ducklake_orch.catalog.metadata import NewFile, TableDef, path_text
 from ducklake_orch.catalog.parquet import partition_keys
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
@@ -81,10 +81,12 @@ def _folders(table: TableDef, file: NewFile) -> Iterator[tuple[int | None, str, 
         for key, value in zip(partition_keys(table), file.partition_values, strict=True):
             column = key.column.column_id if key.is_identity else None
             taken.add(column)
-            yield column, quote(key.folder, safe=""), NULL_FOLDER if value is None else quote(value, safe="")
-    for name in file.mapping or ():
-        if name.is_partition and name.column_id not in taken:
-            yield name.column_id, name.source, path_text(file.path, name.source) or ""
+            folder = key.folder_of(None if value is None else quote(value, safe=""))
+            name, _, text = folder.rstrip("/").partition("=")
+            yield column, name, text
+    for mapped in file.mapping or ():
+        if mapped.is_partition and mapped.column_id not in taken:
+            yield mapped.column_id, mapped.source, path_text(file.path, mapped.source) or ""
 
 
 def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, target: str) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.hive_folders import (
         NULL_FOLDER,
         folder,
+        longest_name,
         meant,
         path_folders,
         path_text,

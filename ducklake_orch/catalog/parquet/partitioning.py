@@ -4,7 +4,15 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ducklake_orch.catalog.metadata import ColumnDef, PartitionField, TableDef, duckdb_type, field_ids, folder
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    PartitionField,
+    TableDef,
+    duckdb_type,
+    field_ids,
+    folder,
+    longest_name,
+)
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.quoting import folded, identifier, literal
 
@@ -28,11 +36,13 @@ class PartitionKey:
         field: The key.
         column: The key's column.
         folder: The decoded part of the folder's name before `=`.
+        longest_folder: The number of bytes that a folder's name can have.
     """
 
     field: PartitionField
     column: ColumnDef
     folder: str
+    longest_folder: int
 
     @property
     def sql(self) -> str:
@@ -45,8 +55,8 @@ class PartitionKey:
         return self.field.transform == "identity"
 
     def folder_of(self, encoded: str | None) -> str:
-        """Return the folder of an already encoded value, as COPY names it."""
-        return folder(self.folder, encoded)
+        """Return the folder of an already encoded value, as COPY names it if the name is not too long."""
+        return folder(self.folder, encoded, self.longest_folder)
 
 
 def key_sql(transform: str, value: str, kind: str) -> str:
@@ -91,7 +101,8 @@ def partition_keys(table: TableDef) -> list[PartitionKey]:
         column = table.column(field.column_id)
         name = column.name if field.transform == "identity" else field.transform.partition("(")[0]
         is_taken = any(folded(key.folder) == folded(name) for key in keys)
-        keys.append(PartitionKey(field, column, f"{name}_{column.name}" if is_taken else name))
+        name = f"{name}_{column.name}" if is_taken else name
+        keys.append(PartitionKey(field, column, name, longest_name(table.folder)))
     return keys
 
 

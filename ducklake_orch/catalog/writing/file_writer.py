@@ -33,11 +33,14 @@ from ducklake_orch.catalog.parquet import (
     variant_stats,
 )
 from ducklake_orch.catalog.writing.cast_to_table import explain, projection, source_columns
+from ducklake_orch.catalog.writing.long_partition_values import has_stand_ins, remove_replaced, stand_ins
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
 # Types for which COPY always reports zero values and zero NULLs.
 _UNCOUNTED = ("timetz", "interval")
+# The size limit is practically infinite, so that COPY writes one file.
+_ONE_FILE = {"FILE_SIZE_BYTES": "'1000TiB'"}
 
 
 @dataclass(frozen=True)
@@ -154,8 +157,7 @@ def write_versions(
         ).fetchall()
         for key, text in zip(partition_keys(table), encoded[0], strict=False):
             folder += key.folder_of(text)
-    # The size limit is practically infinite, so that COPY writes one file.
-    options = copy_options(wider, write_id) | {"FILE_SIZE_BYTES": "'1000TiB'"}
+    options = copy_options(wider, write_id) | _ONE_FILE
     files = _copy(con, wider, [], rows, folder, options, values)
     if not files:
         return None
@@ -198,8 +200,12 @@ def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id:
         return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
     names = ", ".join(identifier(key.folder) for key in keys)
     if all(key.is_identity for key in keys):
-        options |= {"PARTITION_BY": f"({names})", "WRITE_PARTITION_COLUMNS": "true"}
-        return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
+        by_value = options | {"PARTITION_BY": f"({names})", "WRITE_PARTITION_COLUMNS": "true"}
+        if "HIVE_FILE_PATTERN" in options:
+            return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, by_value)
+        if has_stand_ins(keys):
+            return _write_by_value(con, table, keys, rows, by_value)
+        return _write_each_partition(con, table, keys, rows, options)
     taken = {column.name.lower() for column in table.columns}
     if not any(key.is_identity or key.folder.lower() in taken for key in keys):
         # The keys are extra columns, which COPY leaves out of the files.
@@ -208,6 +214,24 @@ def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id:
         sql = f"SELECT *, {computed} FROM ({rows}){sort_sql(table)}"
         return _copy(con, table, keys, sql, table.folder, options)
     return _write_each_partition(con, table, keys, rows, options)
+
+
+def _write_by_value(
+    con: duckdb.DuckDBPyConnection, table: TableDef, keys: Sequence[PartitionKey], rows: str, options: dict[str, str]
+) -> list[NewFile]:
+    """Write all partitions with one COPY, also those whose values are too long for it."""
+    flat = {name: text for name, text in options.items() if name not in ("PARTITION_BY", "WRITE_PARTITION_COLUMNS")}
+
+    def copy(sql: str, folder: str, values: tuple[str | None, ...]) -> list[NewFile]:
+        return _copy(con, table, [], f"{sql}{sort_sql(table)}", folder, flat | _ONE_FILE, values)
+
+    with stand_ins(con, table, keys) as short:
+        files = _copy(con, table, keys, f"{short.query(rows)}{sort_sql(table)}", table.folder, options)
+    restored = [short.restored(file, copy) for file in files]
+    for file, replacement in zip(files, restored, strict=True):
+        if file is not replacement:
+            remove_replaced(table, file.path)
+    return restored
 
 
 def _write_each_partition(

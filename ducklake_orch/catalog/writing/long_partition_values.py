@@ -1,0 +1,126 @@
+"""Write partitions whose values are too long for the names of folders.
+
+COPY names a folder after the value of a partition, in full. So rows of such a partition have a short stand-in for the
+value while COPY writes them. Their files are then written again with the value, into a folder whose name is cut.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from urllib.parse import quote
+from uuid import uuid4
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import NewFile, TableDef, duckdb_type
+from ducklake_orch.catalog.parquet import PartitionKey
+from ducklake_orch.engine.quoting import exactly, identifier, literal
+
+# Types whose values are short as text.
+_SHORT = re.compile(r"u?int\d+|float\d+|decimal\(.*\)|boolean|date|time.*|uuid|interval")
+_STAND_IN_LENGTH = 64
+# A character is encoded as up to three times as many bytes.
+_GROWTH = 3
+
+
+def has_stand_ins(keys: Sequence[PartitionKey]) -> bool:
+    """Return whether stand-ins are possible for all long values: only texts can have them."""
+    return all(
+        _room(key) >= _STAND_IN_LENGTH if _is_text(key) else _SHORT.fullmatch(key.column.type) is not None
+        for key in keys
+    )
+
+
+@dataclass
+class StandIns:
+    """The stand-ins of one COPY. They contain a random text, so that no value of the data is one of them.
+
+    Attributes:
+        table: The table.
+        keys: Its partition keys, which are columns.
+        function: The name of the SQL function that returns the stand-in for a value.
+        values: The value of each stand-in.
+    """
+
+    table: TableDef
+    keys: Sequence[PartitionKey]
+    function: str = field(default_factory=lambda: f"stand_in_{uuid4().hex}")
+    values: dict[str, str] = field(default_factory=dict)
+
+    def query(self, rows: str) -> str:
+        """Return the query for the rows with stand-ins for long values."""
+        texts = [
+            f"CASE WHEN strlen({name}) * {_GROWTH} > {room} AND strlen(url_encode({name})) > {room}"
+            f" THEN {self.function}({name}) ELSE {name} END AS {name}"
+            for name, room in ((identifier(key.column.name), _room(key)) for key in self.keys if _is_text(key))
+        ]
+        return f"SELECT * REPLACE ({', '.join(texts)}) FROM ({rows})" if texts else rows
+
+    def of(self, value: str) -> str:
+        """Return the stand-in for a value. DuckDB calls this in several threads."""
+        stand_in = f"{self.function[-32:]}{sha256(value.encode()).hexdigest()}"[:_STAND_IN_LENGTH]
+        self.values[stand_in] = value
+        return stand_in
+
+    def restored(self, file: NewFile, copy: Callable[[str, str, tuple[str | None, ...]], list[NewFile]]) -> NewFile:
+        """Return a file with the values of its partition; write it again if these have stand-ins.
+
+        Args:
+            file: The file that COPY wrote.
+            copy: Writes the rows of a query to one file of a partition in a folder, and describes the file.
+        """
+        values = tuple(None if value is None else self.values.get(value, value) for value in file.partition_values)
+        if values == file.partition_values:
+            return file
+        encoded = [None if value is None else quote(value, safe="") for value in values]
+        restored = {
+            key.column.column_id: f"url_decode({literal(text)})"
+            for key, text, value, stand_in in zip(self.keys, encoded, values, file.partition_values, strict=True)
+            if value != stand_in
+        }
+        columns = ", ".join(
+            f"CAST({restored.get(column.column_id, name)} AS {duckdb_type(column)}) AS {name}"
+            for column, name in ((column, identifier(column.name)) for column in self.table.columns)
+        )
+        folders = "".join(key.folder_of(text) for key, text in zip(self.keys, encoded, strict=True))
+        rows = f"SELECT {columns} FROM read_parquet({literal(exactly(file.path))}, hive_partitioning = false)"
+        (written,) = copy(rows, f"{self.table.folder}{folders}", values)
+        return written
+
+
+def _is_text(key: PartitionKey) -> bool:
+    return key.column.type == "varchar"
+
+
+def _room(key: PartitionKey) -> int:
+    """Return how many bytes of a folder's name are left for the encoded value."""
+    return key.longest_folder - len(quote(key.folder, safe="")) - len("=")
+
+
+@contextmanager
+def stand_ins(con: duckdb.DuckDBPyConnection, table: TableDef, keys: Sequence[PartitionKey]) -> Iterator[StandIns]:
+    """Provide the function for stand-ins in this block."""
+    found = StandIns(table, keys)
+    con.create_function(found.function, found.of, ["VARCHAR"], "VARCHAR")
+    try:
+        yield found
+    finally:
+        con.remove_function(found.function)
+
+
+def remove_replaced(table: TableDef, path: str) -> None:
+    """Delete a local file with stand-ins, and its folders if nothing else is in them.
+
+    On other storage it is left to the removal of orphaned files, because only that has the means to delete there.
+    """
+    if "://" in path:
+        return
+    os.remove(path)
+    folder = os.path.dirname(path)
+    with suppress(OSError):  # a folder that another file is in
+        while len(folder) > len(table.folder):
+            os.rmdir(folder)
+            folder = os.path.dirname(folder)
