@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
+from tests.support.backends import S3_MEMORY, SQLITE, Backend
+from tests.support.lakes import MakeLake
 from tests.support.stored_tables import nothing_left_over
 
 LONG = ["x" * 300, "日本語" * 40, "a/b=c% " * 60]
@@ -189,3 +191,14 @@ def test_a_file_in_a_folder_with_a_cut_name_can_be_added_again(lake: DuckLake) -
     Path(copy).write_bytes(Path(path).read_bytes())
     lake.add_files("t", copy)
     assert lake.read("t", where=f"k = '{LONG[0]}'").num_rows == 4
+
+
+@pytest.mark.parametrize("backend", [Backend(SQLITE, S3_MEMORY)], indirect=True, ids=str)
+def test_object_stores_keep_names_that_fit_into_their_keys(make_lake: MakeLake) -> None:
+    lake = make_lake()
+    rows = pa.table({"k": ["x" * 300, "y" * 1200], "id": [1, 2]})
+    for _ in range(2):
+        lake.write(rows, "t", mode="append", partition_by=["k"])
+    assert stored(lake) == sorted(expected(rows) * 2)
+    names = {file.path.split("/")[-2] for file in lake.table("t").files()}
+    assert sorted(map(len, names)) == [200, 302]
