@@ -44,7 +44,7 @@ spark = local_session()
 }
 # Modules that a page needs besides ducklake-orch.
 NEEDS = dict.fromkeys(["README.md", "spark.md", "changes.md", "start/spark.md"], "pyspark")
-NEEDS |= {"start/dagster.md": "dagster"}
+NEEDS |= {"start/dagster.md": "dagster", "dagster.md": "dagster"}
 
 
 def pages(*languages: str) -> pytest.MarkDecorator:
