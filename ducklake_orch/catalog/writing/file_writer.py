@@ -33,7 +33,7 @@ from ducklake_orch.catalog.parquet import (
     variant_stats,
 )
 from ducklake_orch.catalog.writing.cast_to_table import explain, projection, source_columns
-from ducklake_orch.catalog.writing.long_partition_values import has_stand_ins, remove_replaced, stand_ins
+from ducklake_orch.catalog.writing.long_partition_values import has_stand_ins, stand_ins
 from ducklake_orch.engine.quoting import identifier, literal
 
 _SPOOL = "__ducklake_orch_spool"
@@ -227,11 +227,7 @@ def _write_by_value(
 
     with stand_ins(con, table, keys) as short:
         files = _copy(con, table, keys, f"{short.query(rows)}{sort_sql(table)}", table.folder, options)
-    restored = [short.restored(file, copy) for file in files]
-    for file, replacement in zip(files, restored, strict=True):
-        if file is not replacement:
-            remove_replaced(table, file.path)
-    return restored
+    return [short.restored(file, copy) for file in files]
 
 
 def _write_each_partition(

@@ -41,14 +41,19 @@ class StandIns:
     Attributes:
         table: The table.
         keys: Its partition keys, which are columns.
-        function: The name of the SQL function that returns the stand-in for a value.
+        nonce: The random text.
         values: The value of each stand-in.
     """
 
     table: TableDef
     keys: Sequence[PartitionKey]
-    function: str = field(default_factory=lambda: f"stand_in_{uuid4().hex}")
+    nonce: str = field(default_factory=lambda: uuid4().hex)
     values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def function(self) -> str:
+        """The name of the SQL function that returns the stand-in for a value."""
+        return f"stand_in_{self.nonce}"
 
     def query(self, rows: str) -> str:
         """Return the query for the rows with stand-ins for long values."""
@@ -61,7 +66,7 @@ class StandIns:
 
     def of(self, value: str) -> str:
         """Return the stand-in for a value. DuckDB calls this in several threads."""
-        stand_in = f"{self.function[-32:]}{sha256(value.encode()).hexdigest()}"[:_STAND_IN_LENGTH]
+        stand_in = f"{self.nonce}{sha256(value.encode()).hexdigest()}"[:_STAND_IN_LENGTH]
         self.values[stand_in] = value
         return stand_in
 
@@ -88,7 +93,20 @@ class StandIns:
         folders = "".join(key.folder_of(text) for key, text in zip(self.keys, encoded, strict=True))
         rows = f"SELECT {columns} FROM read_parquet({literal(exactly(file.path))}, hive_partitioning = false)"
         (written,) = copy(rows, f"{self.table.folder}{folders}", values)
+        if "://" not in file.path:
+            self._remove(file.path)
         return written
+
+    def _remove(self, path: str) -> None:
+        """Delete a local file with a stand-in, and its folders up to the last one that is named after a stand-in.
+
+        Other writers use the folders above. In a bucket, a connection cannot delete, so the file is left to the removal
+        of orphaned files.
+        """
+        os.remove(path)
+        with suppress(OSError):  # a folder in which there is another file
+            while self.nonce in (path := os.path.dirname(path)):
+                os.rmdir(path)
 
 
 def _is_text(key: PartitionKey) -> bool:
@@ -109,18 +127,3 @@ def stand_ins(con: duckdb.DuckDBPyConnection, table: TableDef, keys: Sequence[Pa
         yield found
     finally:
         con.remove_function(found.function)
-
-
-def remove_replaced(table: TableDef, path: str) -> None:
-    """Delete a local file with stand-ins, and its folders if nothing else is in them.
-
-    On other storage it is left to the removal of orphaned files, because only that has the means to delete there.
-    """
-    if "://" in path:
-        return
-    os.remove(path)
-    folder = os.path.dirname(path)
-    with suppress(OSError):  # a folder that another file is in
-        while len(folder) > len(table.folder):
-            os.rmdir(folder)
-            folder = os.path.dirname(folder)
