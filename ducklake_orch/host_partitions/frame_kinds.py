@@ -50,10 +50,10 @@ def readable_twice(data: Any) -> Any:
 
 
 def types_of(data: Any) -> dict[str, str]:
-    """Return the DuckDB types of a frame's columns, by name. This starts an engine, which takes 10 ms."""
-    import duckdb
+    """Return the DuckDB types of a frame's columns, by name."""
+    from ducklake_orch.engine.scratch import scratch
 
-    with duckdb.connect() as con:
+    with scratch() as con:
         return {name: str(kind) for name, kind in rows_of(data).types(con)}
 
 
