@@ -21,7 +21,7 @@ from ducklake_orch.engine.retention_floors import refuse_below_floor
 from ducklake_orch.engine.scripts import Command, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot
-from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.errors import DuckLakeOrchError, ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.results import CommitInfo
 
 if TYPE_CHECKING:
@@ -195,7 +195,13 @@ class HookConnection:
     def _enter_schema(self, con: LakeConnection) -> None:
         if self._schema is None or con is self._in_schema:
             return
-        con.execute(f"USE {identifier(self._config.alias)}.{identifier(self._schema)}")
+        try:
+            con.execute(f"USE {identifier(self._config.alias)}.{identifier(self._schema)}")
+        except duckdb.CatalogException:
+            raise ObjectNotFoundError(
+                f"Lake `{self._config.name}` has no schema `{self._schema}`, which the hook names.",
+                remedy="Create it with CREATE SCHEMA through a hook without `schema`.",
+            ) from None
         self._in_schema = con
         self._session.dirty = True  # the next user of the instance starts in the default schema
 

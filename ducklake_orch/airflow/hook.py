@@ -136,7 +136,7 @@ class DuckLakeHook(SqlHook):
 
     def execute(self, commands: str | Sequence[str], **more: Any) -> ExecuteResult:
         """Run SQL commands and report each of them, as `DuckLake.execute` does."""
-        more.setdefault("commit", self._commit_info("execute"))
+        more.setdefault("commit", self._commit_info())
         return self.lake().execute(commands, **more)
 
     def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":

@@ -54,9 +54,10 @@ def replace_sql(
     changed = [identifier(name) for name in fields if folded(name) not in identifying]
     update = f" WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = given.{name}' for name in changed)}"
     source = f"SELECT {cast} FROM (VALUES {_values(last)}) AS literals({_names(fields)})"
+    values = ", ".join(f"given.{identifier(name)}" for name in fields)
     return (
-        f"MERGE INTO {table} AS stored USING ({source}) AS given ON {same}{update if changed else ''} WHEN NOT MATCHED THEN INSERT ({_names(fields)})"
-        f" VALUES ({', '.join(f'given.{identifier(name)}' for name in fields)})"
+        f"MERGE INTO {table} AS stored USING ({source}) AS given ON {same}{update if changed else ''}"
+        f" WHEN NOT MATCHED THEN INSERT ({_names(fields)}) VALUES ({values})"
     )
 
 

@@ -54,7 +54,7 @@ class SqlHook(DbApiHook):
 
     def get_conn(self) -> HookConnection:
         """Open a connection to the lake. Its writes wait for the catalog's lock, and their snapshots name the task."""
-        return HookConnection(self.lake().config, self._commit_info("sql"), self.schema)
+        return HookConnection(self.lake().config, self._commit_info(), self.schema)
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -186,9 +186,9 @@ class SqlHook(DbApiHook):
     def _sql_name(self, table: str) -> str:
         return table_name(table, self.schema or "main").sql(self.lake().config.alias)
 
-    def _commit_info(self, what: str) -> CommitInfo:
+    def _commit_info(self) -> CommitInfo:
         work = Work.running()
-        return work.commit_info(what) if work is not None else CommitInfo(author="airflow")
+        return work.commit_info(f"SQL of task {work.task_id}") if work is not None else CommitInfo(author="airflow")
 
     # --- lineage -----------------------------------------------------------------------------------------------------
 
