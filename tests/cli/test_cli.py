@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ducklake_orch import DuckLake
+from ducklake_orch.cli.program import app
 from tests.support.command_line import REPOSITORY, SECRET, run, run_process
 
 COMMANDS = [
@@ -47,6 +49,14 @@ def test_every_command_has_help_and_a_json_option(command: str) -> None:
     answer = run(command, "--help")
     assert answer.code == 0
     assert "--json" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("ducklake-orch sn", "snapshots"), ("ducklake-orch sql --at", "--atomic")]
+)
+def test_a_shell_completes_commands_and_options(words: str, completed: str) -> None:
+    env = {"_DUCKLAKE_ORCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    assert CliRunner().invoke(app, [], env=env, prog_name="ducklake-orch").stdout.split() == [completed]
 
 
 def test_help_loads_no_engine() -> None:
