@@ -38,7 +38,7 @@ class DuckLakeHook(SqlHook):
 
     Args:
         ducklake_conn_id: The connection.
-        schema: The lake's schema of table names without a schema in SQL; `main` by default.
+        schema: The lake's schema of table names without a schema; `main` by default. `database` means the same.
         log_sql: Whether to log the statements of `run`.
         connection: The connection itself, instead of its id.
     """
@@ -100,7 +100,9 @@ class DuckLakeHook(SqlHook):
             snapshot: The snapshot to read; by default the latest.
         """
         check_kind(kind, "`kind`")
-        return read_as(self.lake(), kind, table, self.spark, columns=columns, where=where, snapshot=snapshot)
+        return read_as(
+            self.lake(), kind, self._name(table), self.spark, columns=columns, where=where, snapshot=snapshot
+        )
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
         """Write data to a table, as `DuckLake.write` does. All attempts of a task share an idempotency key.
@@ -112,9 +114,9 @@ class DuckLakeHook(SqlHook):
             **more: Further arguments of `DuckLake.write`.
         """
         if (work := Work.running()) is not None:
-            more.setdefault("idempotency_key", work.idempotency_key(str(table_name(table))))
+            more.setdefault("idempotency_key", work.idempotency_key(self._name(table)))
             more.setdefault("commit", work.commit_info(f"{mode} to {table}"))
-        result = self.lake().write(data, table, mode=mode, **more)
+        result = self.lake().write(data, self._name(table), mode=mode, **more)
         if result.replayed:
             self.log.warning(replayed(result))
         return result
@@ -132,10 +134,15 @@ class DuckLakeHook(SqlHook):
             raise ConfigError(
                 "No task is running, so there is no idempotency key.", remedy="Call `idempotency_key` in a task."
             )
-        return work.idempotency_key(str(table_name(table)))
+        return work.idempotency_key(self._name(table))
 
     def execute(self, commands: str | Sequence[str], **more: Any) -> ExecuteResult:
         """Run SQL commands and report each of them, as `DuckLake.execute` does."""
+        if self.schema is not None:
+            raise ConfigError(
+                f"`execute` has no default schema, but the hook has `schema` = {self.schema!r}.",
+                remedy=f"Use `run`, or a hook without `schema` and names such as `{self.schema}.orders`.",
+            )
         more.setdefault("commit", self._commit_info())
         return self.lake().execute(commands, **more)
 
@@ -163,6 +170,9 @@ class DuckLakeHook(SqlHook):
             return False, str(error)
         except DuckLakeOrchError as error:
             return False, str(error)
+
+    def _name(self, table: str) -> str:
+        return str(table_name(table, self.schema or "main"))
 
     def _find(self, conn_id: str) -> "Connection":
         try:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas
 import polars
+import pyarrow as pa
 import pytest
 from airflow.models import Connection
 from airflow.providers.common.sql.hooks.handlers import fetch_all_handler, fetch_one_handler
@@ -45,10 +46,23 @@ def test_unqualified_names_are_of_the_hooks_schema(hook: DuckLakeHook, argument:
     assert list(sales.get_df("FROM t")["a"]) == [7]
     sales.insert_rows("t", [(8, "new")])
     sales.insert_rows("t", [(8, "replaced")], replace=True, replace_index="a")
-    sales.run(["CREATE TABLE made (a INTEGER)", "INSERT INTO made VALUES (1)"], autocommit=True)
+    sales.run(["CREATE TABLE made (a BIGINT)", "INSERT INTO made VALUES (1)"], autocommit=True)
     assert hook.get_records("FROM sales.t ORDER BY a") == [(7, "sales"), (8, "replaced")]
     assert hook.get_records("FROM sales.made") == [(1,)]
+    assert sales.read("made").to_pylist() == [{"a": 1}]
+    assert sales.write(pa.table({"a": [2]}), "made", mode="append").table == "sales.made"
+    with pytest.raises(ConfigError, match="no default schema"):
+        sales.execute("FROM made")
     assert hook.get_first("SELECT count(*) FROM t") == (3,)  # the next hook is in `main` again
+
+
+def test_a_connection_that_opens_again_stays_in_its_schema(hook: DuckLakeHook) -> None:
+    with DuckLakeHook(schema="sales").get_conn() as connection:
+        connection.autocommit = True
+        connection.run("INSERT INTO t VALUES (8, 'a')", None)
+        connection._session.broken = True  # as after a lost answer of the catalog
+        connection.run("INSERT INTO t VALUES (9, 'b')", None)
+    assert hook.get_records("SELECT a FROM sales.t ORDER BY a") == [(7,), (8,), (9,)]
 
 
 def test_a_schema_that_does_not_exist_is_an_error(hook: DuckLakeHook) -> None:
@@ -286,6 +300,14 @@ def test_the_uri_is_that_of_the_connection(hook: DuckLakeHook) -> None:
 def test_a_connection_can_be_given_instead_of_its_id(hook: DuckLakeHook) -> None:
     copied = Connection(conn_id="other", conn_type="ducklake", extra=hook.connection.extra)
     assert DuckLakeHook(connection=copied).get_first("SELECT count(*) FROM t") == (3,)
+
+
+@pytest.mark.parametrize(
+    "argument", ["insert_statement_format", "replace_statement_format", "escape_word_format", "escape_column_names"]
+)
+def test_formats_of_statements_are_refused(conn_id: str, argument: str) -> None:
+    with pytest.raises(ConfigError, match=f"takes no `{argument}`"):
+        DuckLakeHook(**{argument: "x"})
 
 
 def test_only_duckdbs_placeholder_is_accepted(connect: Connect, conn_id: str) -> None:
