@@ -13,7 +13,6 @@ from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import session_of
 from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.config.redaction import spellings
-from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError, LakeNotFoundError
 from ducklake_orch.host_partitions.frame_kinds import check_kind, read_as
 from ducklake_orch.lake import DuckLake
@@ -170,9 +169,6 @@ class DuckLakeHook(SqlHook):
             return False, str(error)
         except DuckLakeOrchError as error:
             return False, str(error)
-
-    def _name(self, table: str) -> str:
-        return str(table_name(table, self.schema or "main"))
 
     def _find(self, conn_id: str) -> "Connection":
         try:

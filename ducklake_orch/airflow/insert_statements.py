@@ -24,41 +24,31 @@ def insert_sql(table: str, fields: Sequence[str], rows: Iterable[Literals]) -> s
     return f"INSERT INTO {table}{columns} VALUES {_values(rows)}"
 
 
-def replace_sql(
+def keyed_rows_sql(
     table: str, fields: Sequence[str], rows: Iterable[Literals], *, keys: Sequence[str], types: Mapping[str, str]
 ) -> str:
-    """Return the statement that updates the stored rows with equal keys and inserts the other rows.
+    """Return the query for rows that replace the stored rows with equal keys. Of several rows of a key, the last one.
 
     Args:
-        table: The quoted name of the table.
+        table: The table, for messages.
         fields: The columns of the rows.
-        rows: The values of each row, as literals or placeholders.
+        rows: The values of each row, as literals.
         keys: The columns that identify a row.
-        types: The types of the table's columns, to which the values are cast before they are compared.
+        types: The types of the table's columns, to which the values are cast.
     """
     kinds = {folded(name): kind for name, kind in types.items()}
     for name in (*fields, *keys):
         if folded(name) not in kinds:
-            raise ConfigError(f"{table} has no column `{name}`.", remedy=f"It has {', '.join(types)}.")
+            raise ConfigError(f"`{table}` has no column `{name}`.", remedy=nearest(name, types))
     positions = {folded(name): position for position, name in enumerate(fields)}
     if not keys or any(folded(name) not in positions for name in keys):
         raise ConfigError(
             "`replace` needs the columns that identify a row, because a lake has no keys.",
             remedy="Name them in `replace_index`, and give each row their values.",
         )
-    # A MERGE would apply several rows of one key in no particular order, so only the last one is left.
     last = {tuple(row[positions[folded(name)]] for name in keys): row for row in rows}.values()
     cast = ", ".join(f"CAST({identifier(name)} AS {kinds[folded(name)]}) AS {identifier(name)}" for name in fields)
-    same = " AND ".join(f"stored.{identifier(name)} = given.{identifier(name)}" for name in keys)
-    identifying = {folded(name) for name in keys}
-    changed = [identifier(name) for name in fields if folded(name) not in identifying]
-    update = f" WHEN MATCHED THEN UPDATE SET {', '.join(f'{name} = given.{name}' for name in changed)}"
-    source = f"SELECT {cast} FROM (VALUES {_values(last)}) AS literals({_names(fields)})"
-    values = ", ".join(f"given.{identifier(name)}" for name in fields)
-    return (
-        f"MERGE INTO {table} AS stored USING ({source}) AS given ON {same}{update if changed else ''}"
-        f" WHEN NOT MATCHED THEN INSERT ({_names(fields)}) VALUES ({values})"
-    )
+    return f"SELECT {cast} FROM (VALUES {_values(last)}) AS literals({_names(fields)})"
 
 
 def literal_rows(table: str, rows: Iterable[Any], fields: Sequence[str], *, strict: bool) -> Iterator[Literals]:

@@ -1,12 +1,11 @@
 """What common.sql asks of a database: an inspector of its tables, and a dialect that writes statements for rows."""
 
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airflow.providers.common.sql.dialects.dialect import Dialect
 
-from ducklake_orch.airflow.insert_statements import replace_sql
 from ducklake_orch.engine.quoting import identifier, table_name
+from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import Column
 
@@ -50,7 +49,7 @@ class LakeInspector:
 
 
 class LakeDialect(Dialect):
-    """Writes statements for DuckDB. `replace_index` names the columns by which a row replaces another."""
+    """Writes INSERT statements, and knows the names in the lake."""
 
     @classmethod
     def extract_schema_from_table(cls, table: str) -> tuple[str, str | None]:
@@ -63,23 +62,12 @@ class LakeDialect(Dialect):
         columns = self.inspector.get_columns(*self.extract_schema_from_table(table))
         return {column["name"]: str(column["type"]) for column in columns}
 
-    def generate_replace_sql(
-        self,
-        table: str,
-        values: Sequence[Any],
-        target_fields: Iterable[str] | None,
-        replace_index: str | Sequence[str] = (),
-        **_: Any,
-    ) -> str:
-        """Return the statement that replaces or inserts one row, with placeholders for its values."""
-        types = self.column_types(table)
-        row = [self.placeholder] * len(values)
-        return replace_sql(table, list(target_fields or types), [row], keys=names(replace_index), types=types)
-
-
-def names(given: str | Iterable[str]) -> list[str]:
-    """Return one or several names as a list."""
-    return [given] if isinstance(given, str) else list(given)
+    def generate_replace_sql(self, *_: Any, **__: Any) -> str:
+        """Refuse to write a statement that replaces rows: DuckDB has none for tables without keys."""
+        raise UnsupportedStatementError(
+            "DuckDB has no statement that replaces rows of a table without keys.",
+            remedy="Use `insert_rows(replace=True, replace_index=…)`, or MERGE INTO in SQL.",
+        )
 
 
 def _described(column: Column) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from airflow.providers.common.sql.hooks.sql import DbApiHook
 
 from ducklake_orch.airflow.assets import SCHEME
 from ducklake_orch.airflow.dbapi import HookConnection, HookCursor, Parameters
-from ducklake_orch.airflow.insert_statements import chunks, insert_sql, literal_rows, replace_sql
+from ducklake_orch.airflow.insert_statements import chunks, insert_sql, keyed_rows_sql, literal_rows
 from ducklake_orch.airflow.query_frames import Query, check_options, read_chunks, read_frame
-from ducklake_orch.airflow.sql_dialect import LakeDialect, LakeInspector, names
+from ducklake_orch.airflow.sql_dialect import LakeDialect, LakeInspector
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.engine.quoting import literal, table_name
@@ -120,16 +120,14 @@ class SqlHook(DbApiHook):
             return
         needs_columns = replace or (not target_fields and isinstance(first[0], Mapping))
         types = self.dialect.column_types(table) if needs_columns else {}
-        fields, keys, count = list(target_fields or types), names(replace_index), 0
+        fields, count = list(target_fields or types), 0
+        keys = [replace_index] if isinstance(replace_index, str) else list(replace_index)
         literals = literal_rows(table, chain(first, rows), fields, strict=not target_fields)
         for chunk in chunks(literals, commit_every):
             if replace:
-                statement = replace_sql(self._sql_name(table), fields, chunk, keys=keys, types=types)
+                self._merge(table, keyed_rows_sql(table, fields, chunk, keys=keys, types=types), keys)
             else:
-                statement = insert_sql(self._sql_name(table), fields, chunk)
-            with self.get_conn() as connection:
-                connection.autocommit = True  # a statement of its own is retried after conflicts
-                connection.run(statement, None)
+                self._insert(insert_sql(self._sql_name(table), fields, chunk))
             count += len(chunk)
             self.log.info("Loaded %s rows into %s so far", count, table)
         sql = insert_sql(table, fields, [["?"] * len(first[0])])
@@ -182,6 +180,19 @@ class SqlHook(DbApiHook):
         send_sql_hook_lineage(context=self, sql=shown, sql_parameters=parameters, cur=cur)
         if cur.rowcount >= 0:
             self.log.info("Rows affected: %s", cur.rowcount)
+
+    def _insert(self, statement: str) -> None:
+        with self.get_conn() as connection:
+            connection.autocommit = True  # a statement of its own is retried after conflicts
+            connection.run(statement, None)
+
+    def _merge(self, table: str, query: str, keys: list[str]) -> None:
+        with duckdb.connect() as con:
+            # Not MERGE INTO, which DuckDB cannot commit on MySQL.
+            self.lake().merge(con.sql(query), self._name(table), keys, commit=self._commit_info())
+
+    def _name(self, table: str) -> str:
+        return str(table_name(table, self.schema or "main"))
 
     def _sql_name(self, table: str) -> str:
         return table_name(table, self.schema or "main").sql(self.lake().config.alias)

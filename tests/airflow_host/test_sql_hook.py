@@ -22,6 +22,8 @@ from ducklake_orch.airflow import DuckLakeHook
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError, UnsupportedStatementError
 from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import run, states
+from tests.support.backends import LOCAL, MYSQL, POSTGRES, Backend
+from tests.support.lakes import MakeLake
 
 
 @pytest.fixture
@@ -54,6 +56,22 @@ def test_unqualified_names_are_of_the_hooks_schema(hook: DuckLakeHook, argument:
     with pytest.raises(ConfigError, match="no default schema"):
         sales.execute("FROM made")
     assert hook.get_first("SELECT count(*) FROM t") == (3,)  # the next hook is in `main` again
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL), Backend(MYSQL, LOCAL)], indirect=True, ids=str)
+def test_a_catalog_on_a_server_keeps_schemas_apart(connect: Connect, make_lake: MakeLake, backend: Backend) -> None:
+    config = make_lake().config
+    catalog = {"url": config.catalog.to_url(reveal=True)}
+    connect(extra={"catalog": catalog, "storage": str(config.data_path), "create_if_missing": True})
+    hook, sales = DuckLakeHook(), DuckLakeHook(database="sales")
+    hook.run("CREATE SCHEMA sales; CREATE TABLE sales.t (a BIGINT); CREATE TABLE t AS SELECT range AS a FROM range(9)")
+    for chunk in hook.get_df_by_chunks("FROM t ORDER BY a", chunksize=6):
+        sales.insert_rows("t", chunk.itertuples(index=False), replace=True, replace_index="a")
+    assert (sales.get_first("SELECT count(*), sum(a) FROM t"), hook.get_first("SELECT count(*) FROM t")) == (
+        (9, 36),
+        (9,),
+    )
+    assert sales.inspector.get_table_names() == ["t"]
 
 
 def test_a_connection_that_opens_again_stays_in_its_schema(hook: DuckLakeHook) -> None:
@@ -281,10 +299,10 @@ def test_the_dialect_knows_names_and_reserved_words(hook: DuckLakeHook) -> None:
         "a",
     )
     insert = dialect.generate_insert_sql("t", (4, "w"), ["a", "b"])
-    replace = dialect.generate_replace_sql("t", (4, "v"), ["a", "b"], replace_index="a")
-    hook.run([insert, replace], parameters=(4, "w"))
-    hook.run(replace, parameters=(4, "v"))
-    assert hook.get_records("SELECT a, b FROM t WHERE a = 4") == [(4, "v")]
+    hook.run(insert, parameters=(4, "w"))
+    assert hook.get_records("SELECT a, b FROM t WHERE a = 4") == [(4, "w")]
+    with pytest.raises(UnsupportedStatementError, match="replaces rows"):
+        dialect.generate_replace_sql("t", (4, "v"), ["a", "b"])
 
 
 def test_sqlalchemy_has_no_dialect_for_a_lake(hook: DuckLakeHook) -> None:
@@ -294,7 +312,9 @@ def test_sqlalchemy_has_no_dialect_for_a_lake(hook: DuckLakeHook) -> None:
 
 
 def test_the_uri_is_that_of_the_connection(hook: DuckLakeHook) -> None:
-    assert DuckLakeHook(schema="sales").get_uri().startswith("ducklake://")
+    sales = DuckLakeHook(schema="sales")
+    assert (sales.get_uri(), sales.get_openlineage_default_schema()) == (hook.get_uri(), "sales")
+    assert hook.get_uri().startswith("ducklake://")
 
 
 def test_a_connection_can_be_given_instead_of_its_id(hook: DuckLakeHook) -> None:
