@@ -15,9 +15,10 @@ from ducklake_orch.airflow.query_frames import Query, check_options, read_chunks
 from ducklake_orch.airflow.sql_dialect import LakeDialect, LakeInspector
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.config.arguments import refuse_unknown
+from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.scripts import redact, split
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo
 
@@ -72,6 +73,11 @@ class SqlHook(DbApiHook):
     def get_reserved_words(self, dialect_name: str) -> set[str]:
         """Return the words that DuckDB takes as names only in quotes."""
         return _reserved_words()
+
+    def get_table_schema(self, table_name: str, schema: str | None = None) -> list[dict[str, str]]:
+        """Return the names and types of a table's columns. The oldest versions of common.sql lack this method."""
+        columns = self.inspector.get_columns(table_name, schema)
+        return [{"name": column["name"], "type": column["type"]} for column in columns]
 
     def get_sqlalchemy_engine(self, engine_kwargs: Any = None) -> Any:
         """Return None, as SQLAlchemy has no DuckLake dialect. OpenLineage, the caller, then uses its default one."""
@@ -130,7 +136,7 @@ class SqlHook(DbApiHook):
                 self._insert(insert_sql(self._sql_name(table), fields, chunk))
             count += len(chunk)
             self.log.info("Loaded %s rows into %s so far", count, table)
-        sql = insert_sql(table, fields, [["?"] * len(first[0])])
+        sql = insert_sql(table, fields, [["?"] * (len(fields) or len(first[0]))])
         send_sql_hook_lineage(context=self, sql=sql, row_count=count)
 
     def bulk_load(self, table: str, tmp_file: str) -> None:
@@ -187,9 +193,15 @@ class SqlHook(DbApiHook):
             connection.run(statement, None)
 
     def _merge(self, table: str, query: str, keys: list[str]) -> None:
-        with duckdb.connect() as con:
-            # Not MERGE INTO, which DuckDB cannot commit on MySQL.
-            self.lake().merge(con.sql(query), self._name(table), keys, commit=self._commit_info())
+        failure: DuckLakeOrchError | None = None
+        try:
+            with duckdb.connect() as con:
+                # Not MERGE INTO, which DuckDB cannot commit on MySQL.
+                self.lake().merge(con.sql(query), self._name(table), keys, commit=self._commit_info())
+        except duckdb.Error as error:
+            failure = classify(error, self.lake().config, f"The rows for `{table}` cannot be read")
+        if failure is not None:
+            raise failure
 
     def _name(self, table: str) -> str:
         return str(table_name(table, self.schema or "main"))

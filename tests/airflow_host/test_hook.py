@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas
@@ -20,6 +21,7 @@ from airflow.sdk import DAG, task
 from ducklake_orch.airflow import DuckLakeHook
 from ducklake_orch.errors import (
     ConfigError,
+    DuckLakeOrchError,
     MaintenanceFloorError,
     ObjectNotFoundError,
     ReadOnlyError,
@@ -189,6 +191,10 @@ def test_rows_replace_those_with_equal_keys(conn_id: str) -> None:
         hook.insert_rows("t", rows, ["id", "day", "b"], replace=True)
     with pytest.raises(ConfigError, match="no column `idd`"):
         hook.insert_rows("t", [(1,)], ["idd"], replace=True, replace_index="idd")
+    refused: list[list[Any]] = [[(1, "2024-01-01"), (2,)], [("x", "2024-01-01")], [(None, "2024-01-01")]]
+    for wrong in refused:
+        with pytest.raises(DuckLakeOrchError):
+            hook.insert_rows("t", wrong, ["id", "day"], replace=True, replace_index="id")
 
 
 def test_queries_return_pandas_polars_and_chunked_frames(conn_id: str) -> None:
