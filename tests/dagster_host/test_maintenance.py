@@ -1,5 +1,7 @@
 """Maintenance as assets: order of operations, event log, checks, run config, and plans that change nothing."""
 
+import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import pytest
 from ducklake_orch import MaintenancePolicy
 from ducklake_orch.config.maintenance import OPERATIONS
 from ducklake_orch.dagster import DuckLakeResource, build_health_checks, build_maintenance_definitions
+from ducklake_orch.dagster.maintenance_summary import done
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
 from ducklake_orch.maintenance.run_log import only_runner
 from tests.support.dagster_runs import metadata_of
@@ -50,6 +53,16 @@ def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource
     assert len(lake.table("orders").files()) == 1
     merged, cleaned = metadata_of(result, "lake/maintenance/merge"), metadata_of(result, "lake/maintenance/cleanup")
     assert (merged["ducklake/status"], merged["ducklake/done"], merged["ducklake/files_out"]) == ("ok", 1, 1)
+    said = {operation: metadata_of(result, f"lake/maintenance/{operation}") for operation in order}
+    assert {next(iter(metadata)) for metadata in said.values()} == {"ducklake/summary"}
+    assert [re.sub(r", \d+\.\d s\.", "", metadata["ducklake/summary"]) for metadata in said.values()] == [
+        "Wrote 1 row and 10 deletions of `main.orders` to 1 file",
+        "Rewrote 10 files of `main.orders` into 1 (3.5 KiB)",
+        "Merged 17 files of `main.orders` into 1 (6.5 KiB)",
+        "Expired 31 snapshots and retired 20 files (15.2 KiB)",
+        "Deleted 37 files (21.7 KiB)",
+        "Nothing to do: no orphaned file is older than 7 days (the default).",
+    ]
     assert merged["ducklake/lake_files"] == 1
     assert merged["ducklake/lake_rows"] == before
     assert [record.data["where"] for record in merged["ducklake/report"].records] == ["main.orders"]
@@ -86,6 +99,8 @@ def test_a_plan_is_observed_on_each_asset_and_changes_nothing(busy: DuckLakeReso
     planned = {observation.asset_key.path[-1]: observation.metadata for observation in observed}
     assert list(planned) == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
     metadata = planned["merge"]
+    assert next(iter(metadata)) == "ducklake/summary"
+    assert metadata["ducklake/summary"].value == "Would merge 15 files of `main.orders` into 1 (5.2 KiB)."
     assert metadata["ducklake/planned"].value is True
     assert metadata["ducklake/files_in"].value == 15  # the other ten are rewritten
     assert not result.get_asset_materialization_events()
@@ -254,19 +269,23 @@ def test_definitions_describe_themselves_and_name_their_owners() -> None:
         assert "`ducklake-orch " in described
 
 
-def test_events_lead_with_a_summary_of_what_was_done(busy: DuckLakeResource) -> None:
-    plan = run("lake_maintenance_plan", build_maintenance_definitions(policy=NOW), busy)
-    planned = {
-        event.asset_key.path[-1]: event.asset_observation_data.asset_observation.metadata
-        for event in plan.get_asset_observation_events()
-        if event.asset_key
-    }
-    assert next(iter(planned["merge"])) == "ducklake/summary"
-    result = run("lake_maintenance", build_maintenance_definitions(policy=NOW), busy)
-    said = {operation: metadata_of(result, f"lake/maintenance/{operation}") for operation in OPERATIONS}
-    assert {next(iter(metadata)) for metadata in said.values()} == {"ducklake/summary"}
-    print({o: (str(planned[o]["ducklake/summary"].value), m["ducklake/summary"]) for o, m in said.items()})
-    assert 0
+def test_summaries_name_failures_and_what_is_only_reported(busy: DuckLakeResource) -> None:
+    lake = busy.lake()
+    lake.write(pa.table({"id": [1]}), "other", mode="append")
+    (busy_root := Path(lake.config.data_path) / "main" / "orders" / "stray.parquet").write_bytes(b"not known")
+    os.utime(busy_root, (0, 0))
+    found = lake.maintain(NOW, operations=["orphans"])
+    assert done("orphans", found) == "Found 1 file (9 B) that the catalog does not know; the policy keeps them."
+    planned = lake.maintain(NOW, operations=["rewrite"], dry_run=True)
+    assert done("rewrite", planned) == "Would rewrite 10 files of `main.orders` into 1 (3.5 KiB)."
+    for file in lake.table("orders").files():
+        Path(file.path).unlink()
+    failed = lake.maintain(NOW, operations=["merge"])
+    assert done("merge", failed) == "**1 step failed**, the first for main.orders."
+    stopped = lake.maintain(NOW | {"budget_s": 0.000001}, operations=["merge"])
+    assert done("merge", stopped) == "1 step stopped early; the next run goes on."
+    idle = lake.maintain({"merge": {"enabled": False}}, operations=["merge"])
+    assert done("merge", idle) == "Nothing to do for 2 tables."
 
 
 def test_zero_figures_are_left_out_except_those_of_the_operation(busy: DuckLakeResource) -> None:
