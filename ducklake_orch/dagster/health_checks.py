@@ -119,7 +119,7 @@ def health_checks(
             stored = _stored(opened, tables)
             yield from _not_stored(opened, selected, tables.keys() - stored.keys())
             checked = {key: stored[key] for key in selected if key in stored}
-            findings = opened.fsck(tables=list(checked.values())).findings if checked else []
+            findings = _findings(opened, list(checked.values())) if checked else []
             for key, table in checked.items():
                 # A finding without a table concerns all tables.
                 yield consistency_check([finding for finding in findings if finding.table in (None, str(table))], key)
@@ -156,6 +156,15 @@ def _selected_checks(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey
     for key in sorted(context.selected_asset_check_keys):
         selected.setdefault(key.asset_key, []).append(key.name)
     return selected
+
+
+def _findings(lake: DuckLake, tables: Sequence[TableName]) -> Sequence[Finding]:
+    """Return the findings of fsck on some tables."""
+    report = lake.fsck(tables=tables)
+    if len(tables) == 1 or len(report.findings) == sum(report.counts.values()):
+        return report.findings
+    # A report lists only the first findings of each code, so that one bad table can hide another.
+    return list(dict.fromkeys(finding for table in tables for finding in lake.fsck(tables=[table]).findings))
 
 
 def _stored(lake: DuckLake, tables: Mapping[dg.AssetKey, TableName]) -> dict[dg.AssetKey, TableName]:

@@ -294,3 +294,23 @@ def test_zero_figures_are_left_out_except_those_of_the_operation(busy: DuckLakeR
     zero = {name for name, value in metadata.items() if value == 0 and not isinstance(value, bool | float)}
     assert zero == {f"ducklake/{name}" for name in ("files_in", "files_out", "bytes", "rows", "lake_pending_bytes")}
     assert metadata["ducklake/summary"] == "Nothing to do for `main.orders`: the policy disables it."
+
+
+def test_many_findings_in_a_table_hide_none_of_another(resource: DuckLakeResource) -> None:
+    lake = resource.lake()
+    lake.set_option("data_inlining_row_limit", 0)
+    for table, files in (("a", 25), ("b", 1), ("c", 1)):
+        inserts = [f"INSERT INTO {table} VALUES ({n})" for n in range(files)]
+        lake.execute([f"CREATE TABLE {table} (id BIGINT)", *inserts]).raise_for_error()
+    of_c = "(SELECT table_id FROM ducklake_table WHERE table_name = 'c')"
+    with lake.connect_metadata(read_only=False) as con:
+        con.execute(f"UPDATE ducklake_data_file SET end_snapshot = begin_snapshot - 1 WHERE table_id <> {of_c}")
+    assets = [dg.AssetSpec(table) for table in "abc"]
+    checks = build_health_checks(assets)
+    job = dg.define_asset_job("fsck", dg.AssetSelection.checks(checks[1]))
+    definitions = dg.Definitions(assets=assets, asset_checks=checks, jobs=[job])
+    result = run("fsck", definitions, resource)
+    failed = {
+        evaluation.asset_key.path[-1] for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+    }
+    assert failed == {"a", "b"}
