@@ -67,7 +67,7 @@ def of_figure(metric: str) -> str:
         f"{_FIGURES[metric]} Fails with a warning at the first threshold of `health.{metric}` in the maintenance"
         " policy, and with an error at the second."
         f" What helps: `ducklake-orch maintain --operation {HELPS[metric]}`; `ducklake-orch health` names the"
-        " command for each table."
+        " tables and commands."
     )
 
 
