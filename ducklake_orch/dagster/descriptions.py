@@ -7,7 +7,7 @@ _OPERATIONS = {
     "rewrite": "Rewrites data files that have lost many of their rows, without the deleted rows.",
     "merge": "Merges the small data files of each partition into larger ones.",
     "expire": "Expires old snapshots and retires the files that no other snapshot needs.",
-    "cleanup": "Deletes retired files from the storage once no reader can need them.",
+    "cleanup": "Deletes files from the storage that were retired longer ago than `cleanup.older_than` in the policy.",
     "orphans": "Searches the storage for files that the catalog does not know, and deletes or reports them.",
 }
 _FIGURES = {
