@@ -10,6 +10,7 @@ from airflow.sdk.log import mask_secret
 
 from ducklake_orch.airflow.assets import SCHEME
 from ducklake_orch.airflow.connection import LakeConnectionSettings, read_connection, secrets_of
+from ducklake_orch.airflow.connection_check import check_connection
 from ducklake_orch.airflow.dbapi import HookConnection
 from ducklake_orch.airflow.sql_literals import sql_value
 from ducklake_orch.airflow.task_run import Work
@@ -19,7 +20,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.redaction import spellings
 from ducklake_orch.engine.quoting import identifier, table_name
 from ducklake_orch.engine.scripts import redact
-from ducklake_orch.errors import ConfigError, DataError, DuckLakeOrchError, LakeNotFoundError
+from ducklake_orch.errors import ConfigError, DataError, DuckLakeOrchError
 from ducklake_orch.host_partitions.frame_kinds import check_kind, read_as
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, ExecuteResult, Snapshot, WriteResult
@@ -156,16 +157,7 @@ class DuckLakeHook(DbApiHook):
 
     def test_connection(self) -> tuple[bool, str]:  # type: ignore[override]  # the signature that Airflow calls
         """Open the lake for reading, and return success and a message."""
-        try:
-            lake = DuckLake(self.lake().config.model_copy(update={"create_if_missing": False}))
-            latest = lake.snapshots(limit=1)
-            return True, f"Lake `{lake.config.name}` is at snapshot {latest[0].snapshot_id if latest else 0}."
-        except LakeNotFoundError as error:
-            if self.lake().config.create_if_missing:
-                return True, f"{error.message} The first write creates it."
-            return False, str(error)
-        except DuckLakeOrchError as error:
-            return False, str(error)
+        return check_connection(self.get_conn_id(), self.lake)
 
     # --- as a SQL hook -------------------------------------------------------------------------------------------
 
