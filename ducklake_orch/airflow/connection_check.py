@@ -27,7 +27,9 @@ def check_connection(conn_id: str, lake: Callable[[], DuckLake]) -> tuple[bool, 
 def _open(conn_id: str, lake: DuckLake) -> tuple[bool, str]:
     config = lake.config
     name = "The lake" if config.name == conn_id else f"Lake `{config.name}`"
-    where = f"Catalog: {config.catalog.to_url()}. Data files: {config.data_path or 'where the catalog says'}."
+    where = f"Catalog: {config.catalog.to_url()}"
+    if config.data_path is not None:
+        where += f", data files: {config.data_path}"
     try:
         latest = DuckLake(config.model_copy(update={"create_if_missing": False})).snapshots(limit=1)
     except LakeNotFoundError:

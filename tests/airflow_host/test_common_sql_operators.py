@@ -24,7 +24,7 @@ from airflow.providers.common.sql.operators.sql import (
 from airflow.providers.common.sql.sensors import sql as sensors
 from airflow.providers.common.sql.sensors.sql import SqlSensor
 from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, task
 
 from ducklake_orch.airflow import DuckLakeHook
 from tests.support.airflow_runs import result, run, states
@@ -195,10 +195,14 @@ def test_a_branch_follows_the_result_of_its_query(
 
 def test_a_query_returns_its_rows_to_the_next_task(orders: DuckLakeHook) -> None:
     with DAG("returned_rows") as dag:
-        SQLExecuteQueryOperator(task_id="task", conn_id="ducklake_default", sql=f"SELECT ds, n FROM {TABLE} ORDER BY n")
-    returned = [tuple(row) for row in result(run(dag), "task")]
-    assert returned[0] == (date(2025, 1, 1), 1)
-    assert len(returned) == 5
+        query = SQLExecuteQueryOperator(task_id="query", conn_id="ducklake_default", sql=f"FROM {TABLE} ORDER BY n")
+
+        @task
+        def first(rows: list[tuple[date, int, str]]) -> str:
+            return f"{len(rows)} rows, the first of {rows[0][0]:%d.%m.%Y}"
+
+        first(query.output)
+    assert result(run(dag), "first") == "5 rows, the first of 01.01.2025"
 
 
 def test_the_table_in_the_docs_names_every_operator_and_sensor() -> None:

@@ -119,5 +119,5 @@ def test_the_notes_for_the_person_on_call_cover_every_task() -> None:
 def test_only_the_plan_takes_a_trigger_rule_of_the_tasks(conn_id: str) -> None:
     with DAG("own_rule") as dag:
         maintenance_task_group(trigger_rule=TriggerRule.NONE_FAILED)
-    rules = {task.task_id.partition(".")[2]: str(task.trigger_rule) for task in dag.tasks}
+    rules = {task.task_id.partition(".")[2]: TriggerRule(task.trigger_rule).value for task in dag.tasks}
     assert (rules["plan"], rules["flush"], rules["health"]) == ("none_failed", "all_done_min_one_success", "all_done")
