@@ -23,28 +23,26 @@ _SECTIONS: dict[str, dict[str, dict[str, Any]]] = {
         ),
         "catalog": _field(
             "Catalog URL",
-            "Instead of the standard fields: a URL, or JSON with a `type`.",
+            "Instead of the standard fields: a URL such as sqlite:////data/lake.sqlite, or JSON with a type.",
             examples=("sqlite:////data/lake.sqlite", "duckdb:////data/lake.ducklake", "postgresql://host/database"),
         ),
         "catalog_conn_id": _field(
             "Catalog connection",
             "A postgres or mysql connection that fills the empty fields of the catalog.",
-            examples=("postgres_default", "mysql_default"),
         ),
         "metadata_schema": _field(
-            "Metadata schema", "The schema of the catalog's tables in PostgreSQL. Empty means the server's default."
+            "Metadata schema", "The schema of the catalog's tables, if a PostgreSQL database has several lakes."
         ),
     },
     "Storage": {
         "storage": _field(
             "Data files",
-            "The location of the data files: a URL, a folder, or JSON with a `type`.",
+            "Where the data files are: a URL such as s3://bucket/prefix, a folder, or JSON with a type.",
             examples=("s3://bucket/prefix", "gs://bucket/prefix", "az://container/prefix", "/data/files"),
         ),
         "storage_conn_id": _field(
             "Storage connection",
             "An aws, google_cloud_platform or wasb connection with the storage's credentials.",
-            examples=("aws_default", "google_cloud_default", "wasb_default"),
         ),
         "storage__access_key_id": _field("S3 access key id", "Instead of a storage connection."),
         "storage__secret_access_key": _field(
@@ -61,7 +59,6 @@ _SECTIONS: dict[str, dict[str, dict[str, Any]]] = {
         "config_file": _field(
             "Configuration file",
             "A TOML file on the workers that fills all empty fields.",
-            examples=("/etc/ducklake.toml",),
         ),
         "profile": _field("Profile", "A profile in the configuration file."),
         "lake": _field("Lake in the file", "A lake in the configuration file, if the file has several."),
@@ -71,12 +68,11 @@ _SECTIONS: dict[str, dict[str, dict[str, Any]]] = {
             "Spark master", "Empty means local[*].", examples=("local[*]", "spark://host:7077", "yarn")
         ),
         "spark_remote": _field(
-            "Spark Connect", "A Spark Connect server, instead of a master.", examples=("sc://host:15002",)
+            "Spark Connect", "A Spark Connect server, instead of a master, such as sc://host:15002."
         ),
         "spark_conn_id": _field(
             "Spark connection",
             "A spark or spark_connect connection, instead of these two fields.",
-            examples=("spark_default", "spark_connect_default"),
         ),
         "spark_conf": _field("Spark settings", "A JSON object of Spark settings.", kind="object"),
     },
