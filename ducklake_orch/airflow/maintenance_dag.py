@@ -60,7 +60,8 @@ def maintenance_task_group(
         at_the_end = {"doc_md": str(NOTES["health"]), **common, "trigger_rule": TriggerRule.ALL_DONE}
         health = DuckLakeHealthOperator(task_id="health", fail_at=fail_at, **at_the_end)
         # Airflow takes the state of a run from its last tasks, and `health` can succeed after a failed operation.
-        last = EmptyOperator(task_id="all_succeeded", doc_md=str(NOTES["all_succeeded"]))
+        note = str(NOTES["all_succeeded"])
+        last = EmptyOperator(task_id="all_succeeded", doc_md=note, trigger_rule=TriggerRule.ALL_SUCCESS)
         chain(plan, *steps, health)
         plan.set_downstream(steps[1:])
         last.set_upstream([plan, *steps, health])

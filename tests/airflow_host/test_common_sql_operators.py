@@ -55,7 +55,7 @@ def transfer(**more: Any) -> dict[str, Any]:
     return {"sql": f"FROM {TABLE} ORDER BY n", "destination_table": "copied", **connections, **more}
 
 
-COPIED = {"query": "SELECT count(*), count(DISTINCT n), min(ds) FROM copied", "rows": (5, 5, date(2025, 1, 1))}
+COPIED: Any = {"query": "SELECT count(*), count(DISTINCT n), min(ds) FROM copied", "rows": (5, 5, date(2025, 1, 1))}
 EMPTY_COPY = f"CREATE OR REPLACE TABLE copied AS FROM {TABLE} WHERE false"
 SNAPSHOTS = "SELECT count(*) FROM ducklake_snapshots('ducklake_default')"
 CASES = {
@@ -186,7 +186,7 @@ def test_a_branch_follows_the_result_of_its_query(
     orders: DuckLakeHook, condition: str, followed: str, skipped: str
 ) -> None:
     query = f"SELECT count(*) {condition} FROM {TABLE}"
-    branches = {"follow_task_ids_if_true": ["yes"], "follow_task_ids_if_false": ["no"]}
+    branches: Any = {"follow_task_ids_if_true": ["yes"], "follow_task_ids_if_false": ["no"]}
     with DAG(f"branch_to_{followed}") as dag:
         branch = BranchSQLOperator(task_id="branch", conn_id="ducklake_default", sql=query, **branches)
         branch >> [EmptyOperator(task_id="yes"), EmptyOperator(task_id="no")]
@@ -198,7 +198,7 @@ def test_a_query_returns_its_rows_to_the_next_task(orders: DuckLakeHook) -> None
         query = SQLExecuteQueryOperator(task_id="query", conn_id="ducklake_default", sql=f"FROM {TABLE} ORDER BY n")
 
         @task
-        def first(rows: list[tuple[date, int, str]]) -> str:
+        def first(rows: Any) -> str:
             return f"{len(rows)} rows, the first of {rows[0][0]:%d.%m.%Y}"
 
         first(query.output)

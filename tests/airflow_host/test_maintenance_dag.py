@@ -16,7 +16,7 @@ from tests.support.airflow_runs import result, run
 from tests.support.fault_points import once_at
 
 # Airflow would wait for minutes before a retry.
-AT_ONCE = {"retry_delay": timedelta(0), "retry_exponential_backoff": False}
+AT_ONCE: dict[str, Any] = {"retry_delay": timedelta(0), "retry_exponential_backoff": False}
 
 
 @pytest.fixture
