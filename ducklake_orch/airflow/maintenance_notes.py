@@ -33,15 +33,15 @@ NOTES = {
     ),
     "flush": Note(
         "Writes rows that the catalog holds inline to data files.",
-        "a data file cannot be written, or a column has a type that Parquet cannot hold",
-        "the permissions of the storage; the message names the column.",
+        "a data file cannot be written",
+        "access of the worker to the storage.",
     ),
     "rewrite": Note("Rewrites data files that have many deleted rows.", _FILES, _MEMORY),
     "merge": Note("Merges small data files.", _FILES, _MEMORY),
     "expire": Note(
         "Expires old snapshots, as the policy's `expire` says.",
-        "the policy is below a retention floor",
-        "a longer `expire.older_than`; the message names the floor.",
+        "another program locks the catalog for longer than `lock_timeout`",
+        "`ducklake-orch doctor` shows who holds the lock.",
     ),
     "cleanup": Note(
         "Deletes data files that no snapshot needs any more.",
@@ -87,7 +87,7 @@ nothing, and the next run does the remaining work. Readers and writers are not a
 morning. Several in a row let files, snapshots and storage grow.
 
 1. Open the red task and read the end of its log. The message says what happened and what helps.
-2. Mend that, then clear the task with its downstream tasks. Every task is safe to run again.
+2. Fix that, then clear the task with its downstream tasks. Every task is safe to run again.
 3. The same task fails again: follow the run-book, `{run_book}` in ducklake-orch.
 
 Tries of each task: {tries}. A failed operation does not stop the others. `health` always runs. The last task,
