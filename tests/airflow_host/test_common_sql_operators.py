@@ -65,6 +65,9 @@ CASES = {
         query=f"SELECT any_value(n), ({SNAPSHOTS}) FROM {TABLE}",
         rows=(7, 3),
     ),
+    "names in the schema of the operator": Case(
+        SQLExecuteQueryOperator, {"sql": "DELETE FROM orders WHERE n > 1", "database": "sales"}, rows=1
+    ),
     "a failed command rolls all back": Case(
         SQLExecuteQueryOperator,
         {"sql": [f"DELETE FROM {TABLE}", "INSERT INTO nowhere VALUES (1)"]},
@@ -144,7 +147,24 @@ CASES = {
         rows=(10, "new"),
     ),
     "no rows to insert": Case(SQLInsertRowsOperator, {"table_name": TABLE, "rows": []}, "skipped"),
+    "inserted mappings": Case(
+        SQLInsertRowsOperator,
+        {"table_name": "orders", "database": "sales", "rows": [{"n": 8, "note": "h", "ds": date(2025, 1, 9)}]},
+        query=f"SELECT ds, n, note FROM {TABLE} WHERE n = 8",
+        rows=(date(2025, 1, 9), 8, "h"),
+    ),
     "replaced rows": Case(
+        SQLInsertRowsOperator,
+        {
+            "table_name": TABLE,
+            "columns": ["n", "note"],
+            "rows": [(5, "new"), (6, "added")],
+            "insert_args": {"replace": True, "replace_index": "n"},
+        },
+        query=f"SELECT count(*), list(note ORDER BY n)[5:] FROM {TABLE}",
+        rows=(6, ["new", "added"]),
+    ),
+    "replaced rows without keys": Case(
         SQLInsertRowsOperator,
         {"table_name": TABLE, "columns": ["n"], "rows": [(10,)], "insert_args": {"replace": True}},
         "failed",
@@ -157,11 +177,14 @@ CASES = {
     ),
 }
 if BULK_LOAD is not None:
-    CASES["a bulk load"] = Case(BULK_LOAD, {"table": TABLE, "tmp_file": "orders.tsv"}, "failed")
+    loaded: Any = {"query": f"SELECT count(*), max(n), max(note) FROM {TABLE}", "rows": (7, 9, "z")}
+    CASES["a bulk load"] = Case(BULK_LOAD, {"table": TABLE, "tmp_file": "orders.tsv"}, **loaded)
 
 
 @pytest.fixture
-def orders(conn_id: str) -> DuckLakeHook:
+def orders(conn_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DuckLakeHook:
+    (tmp_path / "orders.tsv").write_text("2025-01-09\t9\tz\n2025-01-09\t\\N\ty\n")
+    monkeypatch.chdir(tmp_path)
     hook = DuckLakeHook()
     rows = "('2025-01-01', 1, 'a'), ('2025-01-01', 2, 'b'), ('2025-01-08', 3, 'c'), ('2025-01-08', 4, 'd'),"
     columns = "ds DATE, n INTEGER, note VARCHAR"
