@@ -22,16 +22,18 @@ _LONGEST_KEY = 250
 
 
 def ducklake_asset(table: str, *, lake: str = "ducklake_default", **fields: Any) -> Asset:
-    """Return the asset of a table.
+    """Return the asset of a table: `ducklake_default.sales.orders` in the group `ducklake`.
+
+    Airflow accepts one name for each URI, so DAGs should all refer to a table by this function.
 
     Args:
         table: `table` or `schema.table`.
         lake: The name of the lake in assets. The operators use the id of its connection.
         **fields: Further fields of the asset: `name`, `group`, `extra`, `watchers`.
     """
-    name = table_name(table)
-    uri = f"{SCHEME}://{quote(lake, safe='')}/{quote(name.schema, safe='')}/{quote(name.table, safe='')}"
-    return Asset(**({"uri": uri} | fields))
+    parts = [quote(part, safe="") for part in (lake.lower(), *table_name(table))]
+    name = ".".join(part.replace(".", "%2E") for part in parts)
+    return Asset(**({"name": name, "uri": f"{SCHEME}://{'/'.join(parts)}", "group": SCHEME} | fields))
 
 
 def sanitize_uri(uri: SplitResult) -> SplitResult:
@@ -83,11 +85,30 @@ def report(context: Mapping[str, Any], outlets: list[Any], written: Mapping[str,
             event.add_partitions([key for key in keys if 0 < len(key) <= _LONGEST_KEY])
 
 
+def report_snapshot(context: Mapping[str, Any], outlets: list[Any], ducklake_conn_id: str, snapshot: int) -> None:
+    """Add the snapshot after a task's commands to the events of the lake's assets.
+
+    Args:
+        context: The context of the task.
+        outlets: The outlets of the task.
+        ducklake_conn_id: The connection to the lake.
+        snapshot: The snapshot.
+    """
+    if (events := context.get("outlet_events")) is None:
+        return
+    for outlet in _lake_assets(outlets):
+        if table_of(outlet)[0] == ducklake_conn_id.lower():
+            events[outlet].extra = dict(events[outlet].extra or {}) | {f"{SCHEME}/snapshot_id": snapshot}
+
+
+def _lake_assets(outlets: list[Any]) -> list[Asset]:
+    return [outlet for outlet in outlets if isinstance(outlet, Asset) and str(outlet.uri).startswith(f"{SCHEME}://")]
+
+
 def _assets_of(outlets: list[Any], written: Mapping[str, Any]) -> list[Asset]:
     """Return the outlets of the table. Prefer those that name the lake by this connection, if there are any."""
-    lakes = [outlet for outlet in outlets if isinstance(outlet, Asset) and str(outlet.uri).startswith(f"{SCHEME}://")]
     wanted = table_name(written["table"])
-    found = [lake for lake in lakes if wanted.names(table_of(lake)[1].schema, table_of(lake)[1].table)]
+    found = [lake for lake in _lake_assets(outlets) if wanted.names(*table_of(lake)[1])]
     own = str(written["ducklake_conn_id"]).lower()
     return [asset for asset in found if table_of(asset)[0] == own] or found
 

@@ -24,6 +24,13 @@ def _known_to(operator: type) -> set[str]:
     return known - {"self", "args", "kwargs"}
 
 
+def _with_retry_policy(arguments: dict[str, Any]) -> dict[str, Any]:
+    policy = retry_policy()
+    if policy is None or "retry_policy" in (arguments.get("default_args") or {}):
+        return arguments
+    return {"retry_policy": policy} | arguments
+
+
 class LakeOperator(BaseOperator):
     """Works in a lake. Transient errors are retried soon, within the task's `retries`; terminal errors fail at once.
 
@@ -38,13 +45,15 @@ class LakeOperator(BaseOperator):
     def __init__(self, *, ducklake_conn_id: str = DEFAULT_CONN_ID, **kwargs: Any) -> None:
         given = (name for name in kwargs if not name.startswith("_"))  # names with `_` are internal to Airflow
         refuse_unknown(f"{type(self).__name__} of task `{kwargs.get('task_id')}`", given, _known_to(type(self)))
-        policy = retry_policy()
-        if policy is not None and "retry_policy" not in (kwargs.get("default_args") or {}):
-            kwargs = {"retry_policy": policy} | kwargs
-        super().__init__(**kwargs)
+        super().__init__(**_with_retry_policy(kwargs))
         self.ducklake_conn_id = ducklake_conn_id
         self._at_work = self._ended = False
         self._spark: TaskSpark | None = None
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Return the operator to expand over several values."""
+        return super().partial(**_with_retry_policy(kwargs))
 
     @cached_property
     def hook(self) -> DuckLakeHook:

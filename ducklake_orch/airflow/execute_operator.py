@@ -8,6 +8,7 @@ from typing import Any, Literal
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.sdk import Context
 
+from ducklake_orch.airflow.assets import report_snapshot
 from ducklake_orch.airflow.base_operator import LakeOperator
 from ducklake_orch.airflow.repeatable_sql import digest, is_one_write, replace_what_they_wrote
 from ducklake_orch.airflow.task_run import Work
@@ -35,7 +36,8 @@ class DuckLakeExecuteOperator(LakeOperator):
         read_only: Refuse writes.
         snapshot: Read the lake as of this snapshot.
         timeout: Seconds, or a duration such as `5m`, for all commands together.
-        **kwargs: Arguments of every operator.
+        **kwargs: Arguments of every operator. `outlets` are the assets of the tables that the commands write; their
+            events get the snapshot.
     """
 
     template_fields = (*LakeOperator.template_fields, "command", "commands", "parameters", "snapshot")
@@ -75,6 +77,7 @@ class DuckLakeExecuteOperator(LakeOperator):
         with self.working("The commands were not run"):
             if work.try_number > 1 and (done := self._done_before(key, commands, context)) is not None:
                 log.warning(_REPLAYED, done)
+                report_snapshot(context, self.outlets, self.ducklake_conn_id, done)
                 return {"schema_version": 1, "operation": "execute", "status": "ok", "replayed": True, "snapshot": done}
             info = work.commit_info(f"task {work.task_id}")
             result = self.hook.lake().execute(
@@ -90,6 +93,8 @@ class DuckLakeExecuteOperator(LakeOperator):
             )
             log.info("%s", result)
             result.raise_for_error()
+            if snapshots := [ran.snapshot_after for ran in result.commands if ran.snapshot_after is not None]:
+                report_snapshot(context, self.outlets, self.ducklake_conn_id, max(snapshots))
             return {"schema_version": 1, "operation": "execute", "replayed": False, **result.to_dict()}
 
     def _commands(self) -> str | list[str]:

@@ -3,71 +3,89 @@
 from typing import Any
 
 _HERE = "ducklake_orch.airflow"
-_SECRETS = {"type": ["string", "null"], "format": "password"}
-_TEXT = {"type": ["string", "null"]}
-_JSON = {"type": ["object", "null"]}
 
-# Fields in addition to those of every connection. Airflow stores each in the connection's extra under its name.
-_FIELDS: dict[str, dict[str, Any]] = {
-    "catalog__type": {
-        "label": "Catalog type",
-        "description": "The type of server that host, port, login, password and schema describe; postgres by default.",
-        "schema": {"type": ["string", "null"], "enum": ["postgres", "mysql", "sqlite", "duckdb", "motherduck"]},
+
+def _field(
+    label: str, description: str, *, examples: tuple[str, ...] = (), kind: str = "string", **schema: Any
+) -> dict[str, Any]:
+    """Return a field of the form. Airflow shows the examples while the user types."""
+    shown = {"examples": list(examples)} if examples else {}
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema, **shown}}
+
+
+# Fields in addition to those of every connection, by the section of the form that shows them.
+_SECTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "Catalog": {
+        "catalog__type": _field(
+            "Catalog type",
+            "The type of the server in the standard fields. Empty means postgres.",
+            enum=["postgres", "mysql", "sqlite", "duckdb", "motherduck"],
+        ),
+        "catalog": _field(
+            "Catalog URL",
+            "Instead of the standard fields: a URL such as sqlite:////data/lake.sqlite, or JSON with a type.",
+            examples=("sqlite:////data/lake.sqlite", "duckdb:////data/lake.ducklake", "postgresql://host/database"),
+        ),
+        "catalog_conn_id": _field(
+            "Catalog connection",
+            "A postgres or mysql connection that fills the empty fields of the catalog.",
+        ),
+        "metadata_schema": _field(
+            "Metadata schema", "The schema of the catalog's tables, if a PostgreSQL database has several lakes."
+        ),
     },
-    "catalog": {
-        "label": "Catalog",
-        "description": "A URL instead of these fields, sqlite:////data/lake.sqlite for example, or JSON with a type.",
-        "schema": _TEXT,
+    "Storage": {
+        "storage": _field(
+            "Data files",
+            "Where the data files are: a URL such as s3://bucket/prefix, a folder, or JSON with a type.",
+            examples=("s3://bucket/prefix", "gs://bucket/prefix", "az://container/prefix", "/data/files"),
+        ),
+        "storage_conn_id": _field(
+            "Storage connection",
+            "An aws, google_cloud_platform or wasb connection with the storage's credentials.",
+        ),
+        "storage__access_key_id": _field("S3 access key id", "Instead of a storage connection."),
+        "storage__secret_access_key": _field(
+            "S3 secret access key", "Instead of a storage connection.", format="password"
+        ),
+        "storage__region": _field("S3 region", "For example eu-central-1."),
+        "storage__endpoint": _field("S3 endpoint", "The host and port of an S3-compatible server, such as minio:9000."),
     },
-    "catalog_conn_id": {
-        "label": "Catalog connection",
-        "description": "A postgres or mysql connection that provides the empty fields.",
-        "schema": _TEXT,
+    "Lake": {
+        "name": _field("Lake name", "Empty means the connection's id."),
+        "create_if_missing": _field(
+            "Create if missing", "The first write creates the lake.", kind="boolean", default=False
+        ),
+        "config_file": _field(
+            "Configuration file",
+            "A TOML file on the workers that fills all empty fields.",
+        ),
+        "profile": _field("Profile", "A profile in the configuration file."),
+        "lake": _field("Lake in the file", "A lake in the configuration file, if the file has several."),
     },
-    "storage": {
-        "label": "Storage",
-        "description": "Location of the data files: a folder, s3://bucket/prefix, gs://…, az://…, r2://…; or JSON.",
-        "schema": _TEXT,
+    "Spark": {
+        "spark_master": _field(
+            "Spark master", "Empty means local[*].", examples=("local[*]", "spark://host:7077", "yarn")
+        ),
+        "spark_remote": _field(
+            "Spark Connect", "A Spark Connect server, instead of a master, such as sc://host:15002."
+        ),
+        "spark_conn_id": _field(
+            "Spark connection",
+            "A spark or spark_connect connection, instead of these two fields.",
+        ),
+        "spark_conf": _field("Spark settings", "A JSON object of Spark settings.", kind="object"),
     },
-    "storage_conn_id": {
-        "label": "Storage connection",
-        "description": "An aws, google_cloud_platform or wasb connection that provides the storage's credentials.",
-        "schema": _TEXT,
-    },
-    "storage__access_key_id": {"label": "S3 access key id", "schema": _TEXT},
-    "storage__secret_access_key": {"label": "S3 secret access key", "schema": _SECRETS},
-    "storage__region": {"label": "Region", "schema": _TEXT},
-    "storage__endpoint": {
-        "label": "Endpoint",
-        "description": "Of an S3-compatible server other than Amazon's.",
-        "schema": _TEXT,
-    },
-    "name": {"label": "Lake", "description": "Name of the lake; by default the connection's id.", "schema": _TEXT},
-    "metadata_schema": {
-        "label": "Metadata schema",
-        "description": "Schema of the catalog's tables in Postgres.",
-        "schema": _TEXT,
-    },
-    "create_if_missing": {
-        "label": "Create the lake if it does not exist",
-        "schema": {"type": ["boolean", "null"], "default": False},
-    },
-    "config_file": {
-        "label": "Configuration file",
-        "description": "A TOML file on the workers that provides the empty fields.",
-        "schema": _TEXT,
-    },
-    "profile": {"label": "Profile in the file", "schema": _TEXT},
-    "lake": {"label": "Lake in the file", "schema": _TEXT},
-    "spark_master": {"label": "Spark master", "description": "local[*] by default.", "schema": _TEXT},
-    "spark_remote": {"label": "Spark Connect", "description": "sc://host:port", "schema": _TEXT},
-    "spark_conn_id": {
-        "label": "Spark connection",
-        "description": "A spark or spark_connect connection, instead of these two fields.",
-        "schema": _TEXT,
-    },
-    "spark_conf": {"label": "Spark settings", "schema": _JSON},
 }
+
+
+def _form() -> dict[str, dict[str, Any]]:
+    """Return the fields of the form. Airflow stores each in the connection's extra under its name."""
+    return {
+        name: field | {"schema": field["schema"] | {"section": section}}
+        for section, fields in _SECTIONS.items()
+        for name, field in fields.items()
+    }
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -107,10 +125,16 @@ def get_provider_info() -> dict[str, Any]:
                 "hook-name": integration,
                 "ui-field-behaviour": {
                     "hidden-fields": [],
-                    "relabeling": {"host": "Catalog host", "port": "Catalog port", "schema": "Catalog database"},
-                    "placeholders": {"port": "5432"},
+                    "relabeling": {
+                        "host": "Catalog host",
+                        "port": "Catalog port",
+                        "schema": "Catalog database",
+                        "login": "Catalog user",
+                        "password": "Catalog password",
+                    },
+                    "placeholders": {"host": "db.example.com", "port": "5432", "schema": "lake", "login": "etl"},
                 },
-                "conn-fields": _FIELDS,
+                "conn-fields": _form(),
             }
         ],
     }

@@ -8,12 +8,13 @@ from airflow.providers.common.compat.sdk import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
 from ducklake_orch.airflow.connection import LakeConnectionSettings, is_extra_key, read_connection, secrets_of
+from ducklake_orch.airflow.connection_check import check_connection
 from ducklake_orch.airflow.sql_hook import SqlHook
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import session_of
 from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.config.redaction import spellings
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, LakeNotFoundError
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.host_partitions.frame_kinds import check_kind, read_as
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import ExecuteResult, Snapshot, WriteResult
@@ -159,16 +160,7 @@ class DuckLakeHook(SqlHook):
 
     def test_connection(self) -> tuple[bool, str]:  # type: ignore[override]  # the signature that Airflow calls
         """Open the lake for reading, and return success and a message."""
-        try:
-            lake = DuckLake(self.lake().config.model_copy(update={"create_if_missing": False}))
-            latest = lake.snapshots(limit=1)
-            return True, f"Lake `{lake.config.name}` is at snapshot {latest[0].snapshot_id if latest else 0}."
-        except LakeNotFoundError as error:
-            if self.lake().config.create_if_missing:
-                return True, f"{error.message} The first write creates it."
-            return False, str(error)
-        except DuckLakeOrchError as error:
-            return False, str(error)
+        return check_connection(self.get_conn_id(), self.lake)
 
     def _find(self, conn_id: str) -> "Connection":
         try:

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
-from ducklake_orch.airflow.assets import ducklake_asset, report
+from ducklake_orch.airflow.assets import report
 from ducklake_orch.airflow.base_operator import LakeOperator
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.lineage import lineage
 from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
+from ducklake_orch.airflow.table_assets import assets_of_tables, with_outlet
 from ducklake_orch.airflow.table_write import Writing, reference
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import TaskSpark
@@ -99,9 +100,13 @@ class TableWriter(LakeOperator):
         # Reported to OpenLineage after the task.
         self._read: list[str] = []
         self._written: dict[str, Any] | None = None
-        # A templated name is known at run time only, so it cannot be an outlet in the DAG.
-        if "outlets" not in kwargs and not self.is_mapped_copy() and "{{" not in f"{table}{ducklake_conn_id}":
-            self.outlets = [ducklake_asset(table, lake=ducklake_conn_id)]
+        if "outlets" not in kwargs and not self.is_mapped_copy():
+            self.outlets = assets_of_tables([table], ducklake_conn_id)
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Return the operator to expand over several values. Its outlet, too, is the table's asset by default."""
+        return super().partial(**with_outlet(kwargs))
 
     def frame(self, context: Mapping[str, Any], spark: TaskSpark) -> Any:
         """Return the rows to write."""
@@ -113,8 +118,7 @@ class TableWriter(LakeOperator):
         with self.working(f"`{self.table}` was not written"), TaskSpark(lambda: self.hook.connected.spark) as spark:
             self._spark = spark
             self._refuse_run_without_column(context)
-            given = given_keys(self.partition_key, self._has_key)
-            part = self._partitioning.slice(f"Task `{work.task_id}`", given, context)
+            part = self._partitioning.slice(f"Task `{work.task_id}`", self._keys(), context)
             keys = part.texts if part is not None else []
             rows = self.frame({**context, "partition_keys": keys}, spark)
             written = self._writing.write(self.hook, rows, part, work)
@@ -125,6 +129,10 @@ class TableWriter(LakeOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any] | None":
         """Return for OpenLineage what the task read and wrote."""
         return lineage(self.hook, self._read, self._written) if self._written is not None else None
+
+    def _keys(self) -> Keys:
+        """Return the keys of the task; None if it takes those of its run."""
+        return given_keys(self.partition_key, self._has_key)
 
     @property
     def _partitioning(self) -> Partitioning:
@@ -159,7 +167,8 @@ class DuckLakeWriteOperator(TableWriter):
             the session as `spark`, and `partition_keys`, the partitions whose rows it must return.
         op_kwargs: Further arguments of the function.
         sql: A query in Spark SQL, which reads the tables in `views`.
-        views: The tables of the lake that the query reads, by their names in `sql`.
+        views: The tables of the lake that the query reads, by their names in `sql`. Their assets are the task's
+            `inlets` by default.
         files: Parquet files or patterns to add. The files become the lake's own. The mode must be `append`, which is
             then the default.
         **kwargs: Arguments of `TableWriter`.
@@ -186,6 +195,8 @@ class DuckLakeWriteOperator(TableWriter):
         self.sql = sql
         self.views = views
         self.files = files
+        if "inlets" not in kwargs and isinstance(views, Mapping) and not self.is_mapped_copy():
+            self.inlets = assets_of_tables(views.values(), self.ducklake_conn_id)
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Write the table."""

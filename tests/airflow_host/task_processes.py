@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeWriteOperator
+from ducklake_orch.airflow import DuckLakeExecuteOperator, DuckLakeMaintenanceOperator, DuckLakeWriteOperator
 from tests.support.airflow_tasks import execute
 
 _REPOSITORY = Path(__file__).parents[2]
@@ -19,13 +19,18 @@ _REPOSITORY = Path(__file__).parents[2]
 
 def killed_at(point: str, command: str, run_id: str = "run") -> int:
     """Run a command as a task, killed at a fault point, and return the exit code of its process."""
+    return _run_until(point, "sql", command, run_id)
+
+
+def killed_maintenance(point: str, operation: str) -> int:
+    """Run a maintenance operation as a task, killed at a fault point, and return the exit code of its process."""
+    return _run_until(point, "maintain", operation)
+
+
+def _run_until(point: str, *arguments: str) -> int:
+    command = [sys.executable, "-m", __name__, *arguments]
     environment = os.environ | {"DUCKLAKE_ORCH_FAULT": point}
-    return subprocess.run(
-        [sys.executable, "-m", __name__, "sql", command, run_id],
-        env=environment,
-        cwd=_REPOSITORY,
-        check=False,
-    ).returncode
+    return subprocess.run(command, env=environment, cwd=_REPOSITORY, check=False).returncode
 
 
 def started_write(begun: Path) -> "subprocess.Popen[bytes]":
@@ -35,6 +40,10 @@ def started_write(begun: Path) -> "subprocess.Popen[bytes]":
 
 def _run_command(command: str, run_id: str) -> None:
     execute(DuckLakeExecuteOperator(task_id="sql", command=command), run_id)
+
+
+def _maintain(operation: str) -> None:
+    execute(DuckLakeMaintenanceOperator(task_id="maintain", operations=[operation]))
 
 
 def _write(begun: str) -> None:
@@ -67,5 +76,7 @@ def _write(begun: str) -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "sql":
         _run_command(*sys.argv[2:])
+    elif sys.argv[1] == "maintain":
+        _maintain(*sys.argv[2:])
     else:
         _write(*sys.argv[2:])

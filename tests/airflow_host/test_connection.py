@@ -294,13 +294,39 @@ def test_every_form_field_maps_to_a_setting(connect: Connect) -> None:
         assert key in fields if key else name in known
 
 
+def test_the_form_has_described_fields_in_the_documented_sections() -> None:
+    fields = get_provider_info()["connection-types"][0]["conn-fields"]
+    assert all(field["label"] and field["description"].endswith(".") for field in fields.values())
+    sections = list(dict.fromkeys(field["schema"]["section"] for field in fields.values()))
+    assert sections == ["Catalog", "Storage", "Lake", "Spark"]
+    page = (Path(__file__).parents[2] / "docs" / "airflow.md").read_text().partition("| Section | Fields |")[2]
+    documented = [line.split("|")[1].strip() for line in page.partition("\n\n")[0].splitlines()[2:]]
+    assert documented == ["Standard fields", *sections]
+
+
 def test_testing_a_connection_creates_no_lake(conn_id: str, tmp_path: Path) -> None:
     works, message = DuckLakeHook().test_connection()
     assert works
     assert "The first write creates it." in message
     assert list(tmp_path.iterdir()) == []
     DuckLakeHook().run("CREATE TABLE t (a INTEGER)")
-    assert DuckLakeHook().test_connection() == (True, "Lake `ducklake_default` is at snapshot 1.")
+    catalog, files = tmp_path / "catalog.sqlite", tmp_path / "files"
+    message = f"The lake is at snapshot 1. Catalog: sqlite:///{catalog}, data files: {files}/"
+    assert DuckLakeHook().test_connection() == (True, message)
+
+
+def test_testing_a_connection_names_the_lake_and_not_airflows_random_id(connect: Connect, tmp_path: Path) -> None:
+    catalog = f"sqlite:///{tmp_path}/lake.sqlite"
+
+    def message(**extra: Any) -> str:
+        return DuckLakeHook(connect("x7Kd2qPz", extra=extra)).test_connection()[1]
+
+    assert message(catalog=catalog, storage="/data").startswith(f"There is no lake: {tmp_path}/lake.sqlite does not")
+    assert message(storge="/data").startswith("Connection: unknown key `storge`. Did you mean `storage`?")
+    assert "x7Kd2qPz" not in message(catalog="{") + message(catalog_conn_id="nowhere") + message(spark_conf="[]")
+    made = message(catalog=catalog, storage="/data", create_if_missing=True)
+    assert made == f"The lake does not exist yet. The first write creates it. Catalog: {catalog}, data files: /data/"
+    assert message(catalog=catalog, storage="/data", create_if_missing=True, name="shop").startswith("Lake `shop` does")
 
 
 def test_testing_a_connection_reports_the_failure_without_secrets(connect: Connect) -> None:

@@ -74,6 +74,7 @@ def test_the_connection_form_shows_the_ducklake_fields(airflow: Standalone) -> N
     assert form["standard_fields"]["url_schema"]["title"] == "Catalog database"
     assert list(form["extra_fields"]) == list(get_provider_info()["connection-types"][0]["conn-fields"])
     assert form["extra_fields"]["storage__secret_access_key"]["schema"]["format"] == "password"
+    assert form["extra_fields"]["storage"]["schema"]["section"] == "Storage"
 
 
 def test_sixteen_concurrent_tasks_replace_sixteen_partitions(airflow: Standalone, lake: DuckLake) -> None:
@@ -125,3 +126,59 @@ def test_a_write_outside_airflow_starts_the_watching_dag(airflow: Standalone, la
     assert airflow.finished("ducklake_returns", None, 240)["state"] == "success"
     (found,) = query(lake, "SELECT returns FROM sales.returns_by_day")
     assert found["returns"] >= 1
+
+
+def states_of(airflow: Standalone, dag: str, run_id: str) -> dict[str, str]:
+    return {task["task_id"].removeprefix("maintenance."): task["state"] for task in airflow.tasks(dag, run_id)}
+
+
+def test_maintenance_survives_a_lost_worker(airflow: Standalone, lake: DuckLake) -> None:
+    airflow.unpause("e2e_lost_once", "e2e_lost")
+    run_id = airflow.trigger("e2e_lost_once")
+    assert airflow.finished("e2e_lost_once", run_id, 400)["state"] == "success"
+    tries = {task["task_id"]: task["try_number"] for task in airflow.tasks("e2e_lost_once", run_id)}
+    assert (tries["maintenance.merge"], tries["maintenance.expire"]) == (2, 1)
+    run_id = airflow.trigger("e2e_lost")
+    assert airflow.finished("e2e_lost", run_id, 400)["state"] == "failed"
+    others = dict.fromkeys(["plan", "expire", "health"], "success")
+    assert states_of(airflow, "e2e_lost", run_id) == others | {"merge": "failed", "all_succeeded": "upstream_failed"}
+
+
+def test_mapped_tasks_replace_their_partitions_at_the_same_time(airflow: Standalone, lake: DuckLake) -> None:
+    airflow.unpause("e2e_mapped")
+    for _ in range(2):
+        run_id = airflow.trigger("e2e_mapped")
+        assert airflow.finished("e2e_mapped", run_id, 400)["state"] == "success"
+    counted = query(lake, "SELECT part, count(*) AS n FROM mapped GROUP BY ALL ORDER BY 1")
+    assert counted == [{"part": f"p{number}", "n": 100} for number in range(6)]
+
+
+def test_a_backfill_writes_each_partition_once_and_starts_its_consumers(airflow: Standalone, lake: DuckLake) -> None:
+    airflow.unpause("e2e_backfilled", "e2e_consumed")
+    days = ["2025-01-01", "2025-01-02", "2025-01-03"]
+    body = {"dag_id": "e2e_backfilled", "from_date": f"{days[0]}T00:00:00Z", "to_date": f"{days[-1]}T00:00:00Z"}
+    airflow.ask("/api/v2/backfills", body | {"max_active_runs": 3, "run_backwards": False, "dag_run_conf": {}})
+    for day in days:
+        assert airflow.finished("e2e_backfilled", partition_key=day)["state"] == "success"
+        assert airflow.finished("e2e_consumed", partition_key=day)["state"] == "success"
+    for table in ("backfilled", "consumed"):
+        counted = query(lake, f"SELECT day, count(*) AS n FROM {table} WHERE day < '2026' GROUP BY ALL ORDER BY 1")
+        assert counted == [{"day": day, "n": 2} for day in days]
+
+
+def test_catch_up_writes_the_missed_partitions(airflow: Standalone, lake: DuckLake) -> None:
+    airflow.unpause("e2e_caught_up")
+    waiting(lambda: len(airflow.runs("e2e_caught_up")) >= 2, "the missed runs", 240)
+    keys = sorted(run["partition_key"] for run in airflow.runs("e2e_caught_up"))
+    for key in keys:
+        assert airflow.finished("e2e_caught_up", partition_key=key)["state"] == "success"
+    counted = query(lake, "SELECT day, count(*) AS n FROM caught_up GROUP BY ALL ORDER BY 1")
+    assert counted == [{"day": key, "n": 2} for key in keys]
+
+
+def test_the_asset_graph_joins_producers_and_consumers(airflow: Standalone) -> None:
+    assets = {asset["name"]: asset for asset in airflow.ask("/api/v2/assets?limit=100")["assets"]}
+    orders = assets["ducklake_default.raw.orders"]
+    assert orders["group"] == "ducklake"
+    assert orders["producing_tasks"][0]["task_id"] == "deliver"
+    assert orders["consuming_tasks"][0]["task_id"] == "clean"

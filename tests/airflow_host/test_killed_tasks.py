@@ -1,4 +1,4 @@
-"""A task killed during its Spark write: which files remain, and what the retry writes."""
+"""Killed tasks: which files remain of a Spark write or a maintenance run, and what the retry does."""
 
 import signal
 import time
@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from ducklake_orch.airflow import DuckLakeHook, DuckLakeWriteOperator
-from tests.airflow_host.task_processes import started_write
+from ducklake_orch.airflow import DuckLakeHook, DuckLakeMaintenanceOperator, DuckLakeWriteOperator
+from tests.airflow_host.task_processes import killed_maintenance, started_write
 from tests.support.airflow_tasks import execute
 from tests.support.waiting import waiting
 
@@ -41,4 +41,19 @@ def test_a_killed_spark_write_is_written_once_by_the_retry(
     assert not execute(retry, try_number=2)["replayed"]
     assert DuckLakeHook().get_records("SELECT count(*), count(DISTINCT n) FROM t") == [(201, 201)]
     # A killed process leaves orphaned files. Fsck reports them, and cleanup deletes them after the retention floor.
+    assert {finding.severity for finding in lake.fsck(deep=True, storage=True).findings} <= {"info"}
+
+
+@pytest.mark.parametrize("point", ["files.written", "commit.after"])
+def test_a_killed_merge_blocks_no_other_operation_and_its_retry_completes_it(conn_id: str, point: str) -> None:
+    hook = DuckLakeHook()
+    for number in range(6):
+        hook.write(pa.table({"n": [number]}), "t", mode="append")
+    assert killed_maintenance(point, "merge") == -signal.SIGKILL
+    for operation in ("expire", "cleanup", "orphans", "merge"):
+        done = execute(DuckLakeMaintenanceOperator(task_id="maintain", operations=[operation]), try_number=2)
+        assert done["status"] == "ok"
+    lake = hook.lake()
+    assert lake.tables()[0].file_count == 1
+    assert hook.get_records("SELECT n FROM t ORDER BY n") == [(number,) for number in range(6)]
     assert {finding.severity for finding in lake.fsck(deep=True, storage=True).findings} <= {"info"}

@@ -155,13 +155,14 @@ def test_the_task_group_plans_runs_and_checks_health(small_files: DuckLakeHook) 
     with DAG("group_of_maintenance") as dag:
         maintenance_task_group("upkeep", tables=["sales.*"], retries=1)
     done = run(dag)
-    names = [f"upkeep.{step}" for step in ["plan", *OPERATIONS, "health"]]
+    names = [f"upkeep.{step}" for step in ["plan", *OPERATIONS, "health", "all_succeeded"]]
     assert states(done) == dict.fromkeys(names, "success")
     assert files(small_files) == {"orders": 1, "other": 6}
 
 
 def test_the_maintenance_dag_succeeds_on_an_empty_lake(conn_id: str) -> None:
     dag = build_maintenance_dag("maintenance_of_nothing", operations=["expire", "flush"], fail_at="bad")
-    assert [task.task_id.partition(".")[2] for task in dag.topological_sort()] == ["plan", "flush", "expire", "health"]
+    tasks = [task.task_id.partition(".")[2] for task in dag.topological_sort()]
+    assert tasks == ["plan", "flush", "expire", "health", "all_succeeded"]
     assert dag.max_active_runs == 1
     assert set(states(run(dag)).values()) == {"success"}

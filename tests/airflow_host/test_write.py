@@ -174,6 +174,9 @@ def test_the_retry_policy_tells_transient_terminal_and_foreign_errors_apart(conn
     policy = getattr(write(), "retry_policy", None)
     if policy is None:
         pytest.skip("retry policies need Airflow 3.3")
+    with DAG("mapped_policies"):
+        mapped = DuckLakeWriteOperator.partial(task_id="write", table="t").expand(partition_key=["a", "b"])
+    assert mapped.retry_policy.rules == policy.rules
     soon = policy.evaluate(CommitConflictError("a concurrent commit"), 1, 3)
     assert (soon.action.value, soon.retry_delay) == ("retry", timedelta(seconds=15))
     assert policy.evaluate(ConfigError("wrong"), 1, 3).action.value == "fail"
