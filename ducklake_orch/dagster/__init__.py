@@ -10,6 +10,7 @@ except ImportError as error:
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from ducklake_orch import __version__
+from ducklake_orch.dagster.asset_specs import ducklake_asset_specs
 from ducklake_orch.dagster.change_sensor import ducklake_snapshot_sensor
 from ducklake_orch.dagster.components import DuckLakeMaintenanceComponent
 from ducklake_orch.dagster.configuration import (
@@ -63,6 +64,7 @@ __all__ = [
     "build_health_checks",
     "build_maintenance_definitions",
     "drop_op_outputs",
+    "ducklake_asset_specs",
     "ducklake_snapshot_sensor",
     "pipes_extras",
     "refuse_shared_tables",

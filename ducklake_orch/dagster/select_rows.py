@@ -1,0 +1,109 @@
+"""Runs the SELECT of an SQL asset in a lake, with the partitions of the run as parameters."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import dagster as dg
+import duckdb
+
+from ducklake_orch.catalog.writing import Source
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.dagster.select_file import SelectFile
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError
+from ducklake_orch.lake import DuckLake
+
+KEY, START, END = "partition_key", "partition_start", "partition_end"
+
+
+def refuse_unknown_parameters(file: SelectFile, partitions: dg.PartitionsDefinition | None) -> None:
+    """Refuse parameters that the partitions of an asset do not provide.
+
+    Raises:
+        ConfigError: Names the first one, and the nearest parameter.
+    """
+    known = [] if partitions is None else [KEY]
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        known += [f"{KEY}_{dimension.name}" for dimension in partitions.partitions_defs]
+    if _time_windows(partitions) is not None:
+        known += [START, END]
+    for name in sorted(file.parameters):
+        if name not in known:
+            remedy = nearest(name, known) if known else "The asset has no partitions, and so no parameters."
+            raise ConfigError(f"The file `{file.path}` has an unknown parameter `${name}`.", remedy=remedy)
+
+
+def _time_windows(partitions: dg.PartitionsDefinition | None) -> dg.TimeWindowPartitionsDefinition | None:
+    """Return the definition of the time windows of partitions, or of one of their dimensions."""
+    definitions = [partitions]
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        definitions = [dimension.partitions_def for dimension in partitions.partitions_defs]
+    return next((found for found in definitions if isinstance(found, dg.TimeWindowPartitionsDefinition)), None)
+
+
+@contextmanager
+def selected_rows(
+    lake: DuckLake, file: SelectFile, schema: str, context: dg.AssetExecutionContext
+) -> Iterator[duckdb.DuckDBPyRelation]:
+    """Run the SELECT of a file for a block, which streams the rows.
+
+    Args:
+        lake: The lake.
+        file: The file.
+        schema: The schema of tables that are named without one.
+        context: The context of the asset, which has the partitions.
+    """
+    query = file.with_values(_values(file, context) if file.parameters else {})
+    kept = None
+    with lake.connect(read_only=True) as con:
+        failure: DuckLakeOrchError | None = None
+        try:
+            if schema != "main":
+                con.execute(f"USE {identifier(lake.config.alias)}.{identifier(schema)}")
+            if (windows := _time_windows(_partitions(context))) is not None:
+                con.execute(f"SET TimeZone = {literal(windows.timezone)}")
+            rows = con.sql(query)
+        except duckdb.Error as error:
+            failure = classify(error, lake.config, f"Running `{file.path}` failed")
+        if failure is not None:
+            raise failure
+        if not dialect_of(lake.config).attached_by_one_process:
+            yield rows
+            return
+        kept = _kept(rows)
+    yield kept
+
+
+def _kept(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """Return the rows in a database of their own, for a catalog that cannot be read while it is written."""
+    source, memory = Source(rows), duckdb.connect()
+    memory.register("source", source.reader())
+    memory.execute(f"CREATE TABLE kept AS FROM {source.arriving('source')}")
+    return memory.table("kept")
+
+
+def _partitions(context: dg.AssetExecutionContext) -> dg.PartitionsDefinition | None:
+    return context.assets_def.partitions_def
+
+
+def _values(file: SelectFile, context: dg.AssetExecutionContext) -> Mapping[str, str]:
+    """Return the values of the parameters that a file has, as SQL."""
+    values: dict[str, Any] = {}
+    if file.parameters & {START, END}:
+        window = context.partition_time_window
+        values |= {START: f"TIMESTAMPTZ {literal(window.start)}", END: f"TIMESTAMPTZ {literal(window.end)}"}
+    if file.parameters - {START, END}:
+        if len(context.partition_keys) > 1:
+            raise ConfigError(
+                f"The file `{file.path}` has the parameter `${KEY}`, but the run has {len(context.partition_keys)}"
+                " partitions.",
+                remedy=f"Start a run for each partition, or use `${START}` and `${END}` instead.",
+            )
+        key = context.partition_key
+        values[KEY] = literal(key)
+        if isinstance(key, dg.MultiPartitionKey):
+            values |= {f"{KEY}_{name}": literal(part) for name, part in key.keys_by_dimension.items()}
+    return values
