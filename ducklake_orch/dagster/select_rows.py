@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from datetime import datetime
 
 import dagster as dg
 import duckdb
@@ -12,11 +12,14 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster.select_file import SelectFile
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import folded, identifier, literal
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.lake import DuckLake
 
-KEY, START, END = "partition_key", "partition_start", "partition_end"
+KEY = "partition_key"
+# The limits of a time window: as times on the clock of the definition's zone, and as moments.
+_CLOCK = ("partition_start", "partition_end")
+_MOMENTS = ("partition_start_utc", "partition_end_utc")
 
 
 def refuse_unknown_parameters(file: SelectFile, partitions: dg.PartitionsDefinition | None) -> None:
@@ -27,9 +30,9 @@ def refuse_unknown_parameters(file: SelectFile, partitions: dg.PartitionsDefinit
     """
     known = [] if partitions is None else [KEY]
     if isinstance(partitions, dg.MultiPartitionsDefinition):
-        known += [f"{KEY}_{dimension.name}" for dimension in partitions.partitions_defs]
+        known += [f"{KEY}_{folded(dimension.name)}" for dimension in partitions.partitions_defs]
     if _time_windows(partitions) is not None:
-        known += [START, END]
+        known += [*_CLOCK, *_MOMENTS]
     for name in sorted(file.parameters):
         if name not in known:
             remedy = nearest(name, known) if known else "The asset has no partitions, and so no parameters."
@@ -63,8 +66,6 @@ def selected_rows(
         try:
             if schema != "main":
                 con.execute(f"USE {identifier(lake.config.alias)}.{identifier(schema)}")
-            if (windows := _time_windows(_partitions(context))) is not None:
-                con.execute(f"SET TimeZone = {literal(windows.timezone)}")
             rows = con.sql(query)
         except duckdb.Error as error:
             failure = classify(error, lake.config, f"Running `{file.path}` failed")
@@ -85,25 +86,32 @@ def _kept(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     return memory.table("kept")
 
 
-def _partitions(context: dg.AssetExecutionContext) -> dg.PartitionsDefinition | None:
-    return context.assets_def.partitions_def
-
-
 def _values(file: SelectFile, context: dg.AssetExecutionContext) -> Mapping[str, str]:
     """Return the values of the parameters that a file has, as SQL."""
-    values: dict[str, Any] = {}
-    if file.parameters & {START, END}:
+    values: dict[str, str] = {}
+    if file.parameters & {*_CLOCK, *_MOMENTS}:
         window = context.partition_time_window
-        values |= {START: f"TIMESTAMPTZ {literal(window.start)}", END: f"TIMESTAMPTZ {literal(window.end)}"}
-    if file.parameters - {START, END}:
+        values |= {name: f"TIMESTAMPTZ {literal(time)}" for name, time in zip(_MOMENTS, window, strict=True)}
+        values |= {name: _on_clock(file, name, time) for name, time in zip(_CLOCK, window, strict=True)}
+    if file.parameters - {*_CLOCK, *_MOMENTS}:
         if len(context.partition_keys) > 1:
             raise ConfigError(
                 f"The file `{file.path}` has the parameter `${KEY}`, but the run has {len(context.partition_keys)}"
                 " partitions.",
-                remedy=f"Start a run for each partition, or use `${START}` and `${END}` instead.",
+                remedy=f"Start a run for each partition, or use `${_CLOCK[0]}` and `${_CLOCK[1]}` instead.",
             )
         key = context.partition_key
         values[KEY] = literal(key)
         if isinstance(key, dg.MultiPartitionKey):
-            values |= {f"{KEY}_{name}": literal(part) for name, part in key.keys_by_dimension.items()}
+            values |= {f"{KEY}_{folded(name)}": literal(part) for name, part in key.keys_by_dimension.items()}
     return values
+
+
+def _on_clock(file: SelectFile, name: str, time: datetime) -> str:
+    """Return the limit of a window as a time on the clock of its zone, as SQL."""
+    if name in file.parameters and time.replace(fold=0).utcoffset() != time.replace(fold=1).utcoffset():
+        raise ConfigError(
+            f"`${name}` of `{file.path}` is {time.replace(tzinfo=None)}, which the clock of the zone shows twice.",
+            remedy=f"Compare a TIMESTAMPTZ column with `${name}_utc`.",
+        )
+    return f"TIMESTAMP {literal(time.replace(tzinfo=None))}"

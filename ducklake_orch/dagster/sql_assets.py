@@ -31,8 +31,10 @@ def ducklake_sql_assets(
     rows to the table `sales.orders`. The asset depends on the tables that the SELECT reads. The comment at the
     beginning of the file is the asset's description.
 
-    In an asset with partitions, the SELECT can use `$partition_key`, and with time windows `$partition_start` and
-    `$partition_end`.
+    The SELECT of an asset with partitions has parameters. `$partition_key` is the key, and for several dimensions
+    `$partition_key_<dimension>` the key of each. `$partition_start` and `$partition_end` are the limits of the time
+    window as TIMESTAMP, on the clock of the definition's zone; `$partition_start_utc` and `$partition_end_utc` are the
+    same as TIMESTAMPTZ.
 
     Args:
         folder: The folder.
@@ -107,11 +109,14 @@ def _asset(
     refuse_unknown_parameters(file, given.get("partitions_def"))
     defaults = {
         "code_version": file.version,
-        "deps": deps,
         "description": file.description,
         "kinds": {"ducklake", "sql"},
         "metadata": {"sql": dg.MetadataValue.md(f"```sql\n{file.query}\n```"), **metadata},
     }
+
+    if "deps" not in given:
+        # As `deps`, Dagster refuses keys that cannot be names in Python.
+        given["ins"] = {f"table_{n}": dg.AssetIn(read, dagster_type=dg.Nothing) for n, read in enumerate(deps)}
 
     @dg.asset(**(defaults | given), key=key, required_resource_keys={lake}, io_manager_key=io_manager)
     def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
