@@ -74,6 +74,8 @@ class DuckLakeComponent(dg.Component, dg.Model, dg.Resolvable):
         """Return the definitions."""
         resource = self._resource(context.path)
         specs = self._specs(resource)
+        if self.sql is None and self.assets:
+            raise ConfigError("`assets` needs `sql`, the folder of the SQL assets.", remedy="Add it.")
         assets = [] if self.sql is None else self._sql_assets(context.path / self.sql, specs)
         written = {self._table(spec) for asset in assets for spec in asset.specs}
         read = [spec for spec in specs if self._table(spec) not in written]

@@ -121,7 +121,7 @@ def _asset(
     @dg.asset(**(defaults | given), key=key, required_resource_keys={lake}, io_manager_key=io_manager)
     def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
         resource = getattr(context.resources, lake)
-        with failures(f"{name} was not computed", {}), selected_rows(resource.lake(), file, schema, context) as rows:
+        with failures(f"{name} was not computed", {}), selected_rows(resource.existing_lake(), file, schema, context) as rows:
             yield dg.Output(rows)  # the IO manager reads the rows before the connection closes
 
     return select
