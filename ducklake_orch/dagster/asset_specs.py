@@ -48,10 +48,8 @@ def ducklake_asset_specs(
     Raises:
         ObjectNotFoundError: If a name or pattern in `schemas` or `tables` matches no table.
     """
-    if isinstance(lake, LakeResource):
-        with lake.process_config_and_initialize_cm() as resource:  # which reads the environment
-            lake = resource.lake()
     selection = Selection(schemas=schemas, tables=tables)
+    lake = _opened(lake)
     found = _tables(lake)
     if found is None:
         return []
@@ -59,6 +57,14 @@ def ducklake_asset_specs(
     left_out = _LeftOut(exclude)
     chosen = [table for table in found if selection.wants_table(table.name) and not left_out.has(table.name)]
     return [_spec(lake, table, key_prefix) for table in chosen]
+
+
+def _opened(lake: DuckLake | LakeResource) -> DuckLake:
+    if isinstance(lake, DuckLake):
+        return lake
+    with lake.process_config_and_initialize_cm() as resource:  # which reads the environment
+        opened: DuckLake = resource.lake()
+    return opened
 
 
 def _tables(lake: DuckLake) -> list[ListedTable] | None:

@@ -50,7 +50,9 @@ def ducklake_sql_assets(
     """
     root = Path(folder)
     if not root.is_dir():
-        raise ConfigError(f"The folder of SQL assets `{root}` does not exist.", remedy="Create it, or correct its path.")
+        raise ConfigError(
+            f"The folder of SQL assets `{root}` does not exist.", remedy="Create it, or correct its path."
+        )
     files = {
         "/".join(path.relative_to(root).with_suffix("").parts): SelectFile.read(path)
         for path in sorted(root.rglob("*.sql"))
@@ -121,7 +123,10 @@ def _asset(
     @dg.asset(**(defaults | given), key=key, required_resource_keys={lake}, io_manager_key=io_manager)
     def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
         resource = getattr(context.resources, lake)
-        with failures(f"{name} was not computed", {}), selected_rows(resource.existing_lake(), file, schema, context) as rows:
+        with (
+            failures(f"{name} was not computed", {}),
+            selected_rows(resource.existing_lake(), file, schema, context) as rows,
+        ):
             yield dg.Output(rows)  # the IO manager reads the rows before the connection closes
 
     return select

@@ -1,4 +1,4 @@
-"""The tables of an existing lake as external assets: their keys, metadata and selection, and what reading them costs."""
+"""The tables of an existing lake as external assets: keys, metadata, selection, and the time to read them."""
 
 import time
 from pathlib import Path
@@ -55,7 +55,13 @@ def test_a_table_is_described_by_its_comment_columns_partitions_and_rows(lake: D
     assert {column.name: column.type for column in columns} == COLUMNS
     assert [column.constraints.nullable for column in columns] == [False, True, True, True, True]
     assert [column.description for column in columns] == [None, None, None, "in euros", None]
-    assert [dict(column.tags or {}) for column in columns] == [{}, {"partition": "identity"}, {"partition": "year"}, {}, {}]
+    assert [dict(column.tags or {}) for column in columns] == [
+        {},
+        {"partition": "identity"},
+        {"partition": "year"},
+        {},
+        {},
+    ]
 
 
 @central

@@ -52,7 +52,7 @@ def dependencies(root: Path, query: str, **options: Any) -> set[str]:
 @central
 def test_a_select_becomes_the_table_of_its_file(tmp_path: Path, resource: DuckLakeResource, resources: Any) -> None:
     files = {
-        "sales/revenue.sql": "-- Revenue\n-- by region\nSELECT region, sum(price) AS price FROM raw.orders GROUP BY ALL",
+        "sales/revenue.sql": "-- Revenue\n-- by region\nSELECT region, sum(price) AS price FROM raw.orders GROUP BY 1",
         "top.sql": "SELECT region FROM sales.revenue ORDER BY price DESC LIMIT 1;\n",
     }
     assets = ducklake_sql_assets(folder(tmp_path, files))
@@ -75,7 +75,10 @@ def test_a_select_becomes_the_table_of_its_file(tmp_path: Path, resource: DuckLa
 @pytest.mark.parametrize("catalog", ["duckdb", "sqlite"])
 def test_a_lake_of_one_process_is_read_and_written(catalog: str, tmp_path: Path) -> None:
     lake = DuckLakeResource(
-        name="lake", catalog=f"{catalog}:///{tmp_path}/lake.{catalog}", storage=str(tmp_path / "f"), create_if_missing=True
+        name="lake",
+        catalog=f"{catalog}:///{tmp_path}/lake.{catalog}",
+        storage=str(tmp_path / "f"),
+        create_if_missing=True,
     )
     lake.lake().write(pa.table({"id": range(1000)}), "t", mode="append")
     wide = "SELECT id::HUGEINT AS wide, uuid() AS u, TIMETZ '12:00:00+00' AS t, {'a': id} AS s FROM t"
@@ -94,7 +97,10 @@ def test_a_lake_of_one_process_is_read_and_written(catalog: str, tmp_path: Path)
         ("SELECT * FROM lake.raw.orders o JOIN customers USING (id)", {"raw/orders", "customers"}),
         ("WITH b AS (SELECT * FROM raw.b) SELECT * FROM b", {"raw/b"}),
         ("WITH b AS (SELECT * FROM b) SELECT * FROM b, c", {"b", "c"}),
-        ("WITH b AS (FROM c), d AS (FROM b) SELECT (SELECT 1 FROM (WITH e AS (FROM f) FROM e, d)) FROM e", {"c", "e", "f"}),
+        (
+            "WITH b AS (FROM c), d AS (FROM b) SELECT (SELECT 1 FROM (WITH e AS (FROM f) FROM e, d)) FROM e",
+            {"c", "e", "f"},
+        ),
         ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) FROM r, x.y", {"x/y"}),
         ("SELECT * FROM b WHERE x IN (SELECT x FROM c) AND EXISTS (FROM d) UNION ALL FROM e", {"b", "c", "d", "e"}),
         ("FROM raw.orders AT (VERSION => 5)", {"raw/orders"}),
@@ -114,13 +120,19 @@ def test_an_asset_depends_on_the_tables_that_its_select_reads(query: str, expect
 def test_tables_are_matched_to_the_keys_of_other_assets(tmp_path: Path, resource: DuckLakeResource) -> None:
     resource.lake().write(pa.table({"id": [1]}), "main.plain", mode="append")
     others = ducklake_asset_specs(resource, key_prefix=["shop"])
-    assert dependencies(tmp_path, "FROM plain, Raw.ORDERS, x", others=others) == {"shop/main/plain", "shop/raw/orders", "x"}
+    assert dependencies(tmp_path, "FROM plain, Raw.ORDERS, x", others=others) == {
+        "shop/main/plain",
+        "shop/raw/orders",
+        "x",
+    }
     moved = [dg.AssetSpec("stored", metadata={"schema": "raw", "table": "t"})]
     assert dependencies(tmp_path, "FROM raw.t", others=moved) == {"stored"}
     assert dependencies(tmp_path, "FROM raw.t", attributes={"a": {"deps": ["b"]}}) == {"b"}
 
 
-def test_tables_without_a_schema_are_in_the_schema_of_the_io_manager(tmp_path: Path, resource: DuckLakeResource) -> None:
+def test_tables_without_a_schema_are_in_the_schema_of_the_io_manager(
+    tmp_path: Path, resource: DuckLakeResource
+) -> None:
     manager = DuckLakeIOManager(lake=resource, schema="raw")
     assets = ducklake_sql_assets(folder(tmp_path, {"copy.sql": "FROM orders"}), schema="raw")
     assert dg.materialize(assets, resources={"lake": resource, "io_manager": manager}).success

@@ -1,4 +1,4 @@
-"""Read the columns and partition keys of all tables at a snapshot; the number of queries does not grow with the lake."""
+"""Read the columns and partition keys of all tables at a snapshot, with a constant number of queries."""
 
 from collections import defaultdict
 

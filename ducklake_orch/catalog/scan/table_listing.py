@@ -1,4 +1,4 @@
-"""List the tables of a lake with their columns and row counts; the number of queries does not grow with the lake."""
+"""List the tables of a lake with their columns and row counts, with a nearly constant number of queries."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
