@@ -9,6 +9,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+from ducklake_orch import DuckLake
 from ducklake_orch.dagster import (
     DuckLakeIOManager,
     DuckLakeResource,
@@ -16,6 +17,7 @@ from ducklake_orch.dagster import (
     ducklake_sql_assets,
 )
 from ducklake_orch.errors import ConfigError
+from tests.support.backends import catalogs
 from tests.support.dagster_runs import central, failure_of, materialize_range, metadata_of
 
 DAYS = dg.DailyPartitionsDefinition("2024-01-01", timezone="America/New_York")
@@ -72,22 +74,20 @@ def test_a_select_becomes_the_table_of_its_file(tmp_path: Path, resource: DuckLa
     assert (snapshot.author, snapshot.extra["dagster"]["asset"]) == ("dagster", "top")
 
 
-@pytest.mark.parametrize("catalog", ["duckdb", "sqlite"])
-def test_a_lake_of_one_process_is_read_and_written(catalog: str, tmp_path: Path) -> None:
-    lake = DuckLakeResource(
-        name="lake",
-        catalog=f"{catalog}:///{tmp_path}/lake.{catalog}",
-        storage=str(tmp_path / "f"),
-        create_if_missing=True,
+@catalogs()
+def test_rows_of_every_type_are_read_and_written_on_every_catalog(lake: DuckLake, tmp_path: Path) -> None:
+    config = lake.config
+    resource = DuckLakeResource(
+        name="lake", catalog=config.catalog, storage=config.storage, create_if_missing=True, alias=config.alias
     )
-    lake.lake().write(pa.table({"id": range(1000)}), "t", mode="append")
+    lake.write(pa.table({"id": range(1000)}), "t", mode="append")
     wide = "SELECT id::HUGEINT AS wide, uuid() AS u, TIMETZ '12:00:00+00' AS t, {'a': id} AS s FROM t"
     assets = ducklake_sql_assets(folder(tmp_path, {"wide.sql": wide}))
-    resources = {"lake": lake, "io_manager": DuckLakeIOManager(lake=lake)}
+    resources = {"lake": resource, "io_manager": DuckLakeIOManager(lake=resource)}
     assert dg.materialize(assets, resources=resources).success
-    kinds = {column.name: column.type for column in lake.lake().table("wide").schema()}
+    kinds = {column.name: column.type for column in lake.table("wide").schema()}
     assert kinds == {"wide": "DECIMAL(38,0)", "u": "UUID", "t": "TIME WITH TIME ZONE", "s": "STRUCT(a BIGINT)"}
-    assert lake.lake().table("wide").count() == 1000
+    assert lake.table("wide").count() == 1000
 
 
 @pytest.mark.parametrize(
