@@ -26,8 +26,8 @@ def ducklake_asset_specs(
     schemas: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
     *,
-    exclude: Excluded = (),
-    key_prefix: Sequence[str] = (),
+    exclude: Excluded | str = (),
+    key_prefix: Sequence[str] | str = (),
 ) -> list[dg.AssetSpec]:
     """Return the tables of a lake as external assets.
 
@@ -54,9 +54,10 @@ def ducklake_asset_specs(
     if found is None:
         return []
     selection.refuse_unknown([table.name for table in found], lake.config.name)
-    left_out = _LeftOut(exclude)
+    left_out = _LeftOut([exclude] if isinstance(exclude, str) else exclude)
+    prefix = [key_prefix] if isinstance(key_prefix, str) else key_prefix
     chosen = [table for table in found if selection.wants_table(table.name) and not left_out.has(table.name)]
-    return [_spec(lake, table, key_prefix) for table in chosen]
+    return [_spec(lake, table, prefix) for table in chosen]
 
 
 def _opened(lake: DuckLake | LakeResource) -> DuckLake:

@@ -114,7 +114,8 @@ def test_schemas_tables_and_exclusions_select_tables(lake: DuckLake) -> None:
 
     assert keys(["raw"]) == ["raw/customers", "raw/orders"]
     assert keys(tables=["raw.o*", "plain"]) == ["main/plain", "raw/orders"]
-    assert keys(exclude=["raw.*"]) == ["main/plain"]
+    assert keys(exclude=["raw.*"]) == keys(exclude="raw.*") == ["main/plain"]
+    assert keys("main", key_prefix="shop") == ["shop/main/plain"]
     assert keys(exclude=[customers, dg.AssetSpec("plain")]) == ["raw/orders"]
     assert keys(["raw"], ["raw.orders"], key_prefix=["shop"]) == ["shop/raw/orders"]
     with pytest.raises(ObjectNotFoundError, match="orders"):
