@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import duckdb
 
+from ducklake_orch.dagster.select_lineage import TableRef
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ConfigError
 
@@ -16,7 +17,6 @@ from ducklake_orch.errors import ConfigError
 _SYSTEM_SCHEMAS = ("information_schema", "pg_catalog")
 # A table without a schema whose name contains one of these is a file: `FROM 'orders.parquet'`.
 _FILE_SIGNS = frozenset("./\\:*")
-TableRef = tuple[str | None, str]
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,14 @@ class SelectFile:
         query: Its text.
         tables: The tables that it reads, each with its schema; None for a table that is named without one.
         parameters: The names of its parameters: `$partition_key` is `partition_key`.
+        select: The SELECT, as DuckDB's `json_serialize_sql` prints it.
     """
 
     path: Path
     query: str
     tables: frozenset[TableRef]
     parameters: frozenset[str]
+    select: Mapping[str, Any] = field(repr=False)
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -54,8 +56,9 @@ class SelectFile:
                 f"The file `{path}` is not one SELECT.",
                 remedy="Write one SELECT. A PIVOT needs its values: `FROM (PIVOT … ON … IN (…) USING …)`.",
             )
-        tables = frozenset(_tables(parsed["statements"][0], frozenset()))
-        return cls(path, query, tables, frozenset(map(folded, statements[0].named_parameters)))
+        select = parsed["statements"][0]["node"]
+        parameters = frozenset(map(folded, statements[0].named_parameters))
+        return cls(path, query, frozenset(_tables(select, frozenset())), parameters, select)
 
     @property
     def version(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from typing import NamedTuple
 
 import dagster as dg
 import duckdb
@@ -10,6 +11,7 @@ import duckdb
 from ducklake_orch.catalog.writing import Source
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster.select_file import SelectFile
+from ducklake_orch.dagster.select_lineage import Copied, TableRef, copied_columns
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import folded, identifier, literal
@@ -47,11 +49,23 @@ def _time_windows(partitions: dg.PartitionsDefinition | None) -> dg.TimeWindowPa
     return next((found for found in definitions if isinstance(found, dg.TimeWindowPartitionsDefinition)), None)
 
 
+class SelectedRows(NamedTuple):
+    """The result of a SELECT.
+
+    Attributes:
+        rows: The rows, which are computed while they are read.
+        copied: The columns that are copies of a table's column, with that column.
+    """
+
+    rows: duckdb.DuckDBPyRelation
+    copied: Mapping[str, Copied]
+
+
 @contextmanager
 def selected_rows(
     lake: DuckLake, file: SelectFile, schema: str, context: dg.AssetExecutionContext
-) -> Iterator[duckdb.DuckDBPyRelation]:
-    """Run the SELECT of a file for a block, which streams the rows.
+) -> Iterator[SelectedRows]:
+    """Run the SELECT of a file for a block, in which its rows can be read.
 
     Args:
         lake: The lake.
@@ -60,22 +74,28 @@ def selected_rows(
         context: The context of the asset, which has the partitions.
     """
     query = file.with_values(_values(file, context) if file.parameters else {})
-    kept = None
     with lake.connect(read_only=True) as con:
         failure: DuckLakeOrchError | None = None
         try:
-            if schema != "main":
+            if schema != "main" and any(given is None for given, _ in file.tables):
                 con.execute(f"USE {identifier(lake.config.alias)}.{identifier(schema)}")
             rows = con.sql(query)
+            copied = copied_columns(file.select, rows.columns, lambda ref: _columns(con, ref))
+            if dialect_of(lake.config).attached_by_one_process:
+                rows = _kept(rows)
         except duckdb.Error as error:
             failure = classify(error, lake.config, f"Running `{file.path}` failed")
         if failure is not None:
             raise failure
         if not dialect_of(lake.config).attached_by_one_process:
-            yield rows
+            yield SelectedRows(rows, copied)
             return
-        kept = _kept(rows)
-    yield kept
+    yield SelectedRows(rows, copied)
+
+
+def _columns(con: duckdb.DuckDBPyConnection, ref: TableRef) -> list[str]:
+    """Return the columns of a table or view."""
+    return con.sql(f"FROM {'.'.join(identifier(name) for name in ref if name is not None)}").columns
 
 
 def _kept(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:

@@ -1,15 +1,17 @@
 """Builds assets from a folder of SQL files: each SELECT becomes the table of the same name."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.dagster.event_metadata import failures
+from ducklake_orch.dagster.event_metadata import LINEAGE, failures
 from ducklake_orch.dagster.io_context import refuse_misspelt
 from ducklake_orch.dagster.select_file import SelectFile
+from ducklake_orch.dagster.select_lineage import Copied, TableRef
 from ducklake_orch.dagster.select_rows import refuse_unknown_parameters, selected_rows
 from ducklake_orch.dagster.table_names import Assets, refuse_two_keys, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName, folded
@@ -64,10 +66,8 @@ def ducklake_sql_assets(
     named = [(dg.AssetKey(key.split("/")), given.get(key, {}).get("metadata") or {}) for key in files]
     refuse_two_keys(named, schema)
     keys = _Keys([*((spec.key, spec.metadata) for spec in specs_of(others)), *named], schema)
-    return [
-        _asset(file, key, keys.read_by(file, key), lake, io_manager, schema, given.get("/".join(key.path), {}))
-        for (key, _), file in zip(named, files.values(), strict=True)
-    ]
+    build = _Builder(lake, io_manager, schema, keys)
+    return [build.asset(file, dg.AssetKey(key.split("/")), given.get(key, {})) for key, file in files.items()]
 
 
 class _Keys:
@@ -86,47 +86,70 @@ class _Keys:
     def _folded(table: TableName) -> tuple[str, ...]:
         return tuple(map(folded, table))
 
+    def key(self, ref: TableRef) -> dg.AssetKey:
+        """Return the key of a table that a SELECT names."""
+        schema, table = ref
+        known = self._by_table.get(self._folded(TableName(schema or self._schema, table)))
+        return known or dg.AssetKey([table] if schema is None else [schema, table])
+
     def read_by(self, file: SelectFile, own: dg.AssetKey) -> list[dg.AssetKey]:
         """Return the keys of the tables that a file reads, without its own."""
-        keys = {
-            self._by_table.get(self._folded(TableName(schema or self._schema, table)))
-            or dg.AssetKey([table] if schema is None else [schema, table])
-            for schema, table in file.tables
-        }
-        return sorted(keys - {own})
+        return sorted({self.key(ref) for ref in file.tables} - {own})
+
+    def lineage(self, copied: Mapping[str, Copied]) -> dg.TableColumnLineage:
+        """Return the columns that are copied, as Dagster shows them."""
+        deps = {name: [dg.TableColumnDep(self.key(ref), column)] for name, (ref, column) in copied.items()}
+        return dg.TableColumnLineage(deps)
 
 
-def _asset(
-    file: SelectFile,
-    key: dg.AssetKey,
-    deps: Sequence[dg.AssetKey],
-    lake: str,
-    io_manager: str,
-    schema: str,
-    attributes: Mapping[str, Any],
-) -> dg.AssetsDefinition:
-    given, name = dict(attributes), f"Asset `{key.to_user_string()}`"
-    metadata = given.pop("metadata", None) or {}
-    refuse_misspelt(name, metadata)
-    refuse_unknown_parameters(file, given.get("partitions_def"))
-    defaults = {
-        "code_version": file.version,
-        "description": file.description,
-        "kinds": {"ducklake", "sql"},
-        "metadata": {"sql": dg.MetadataValue.md(f"```sql\n{file.query}\n```"), **metadata},
-    }
+@dataclass(frozen=True)
+class _Builder:
+    """Builds the assets of a folder.
 
-    if "deps" not in given:
-        # As `deps`, Dagster refuses keys that cannot be names in Python.
-        given["ins"] = {f"table_{n}": dg.AssetIn(read, dagster_type=dg.Nothing) for n, read in enumerate(deps)}
+    Attributes:
+        lake: The key of the lake's resource.
+        io_manager: The key of the lake's IO manager.
+        schema: The schema of tables that are named without one.
+        keys: The keys of the assets whose tables SELECTs may read.
+    """
 
-    @dg.asset(**(defaults | given), key=key, required_resource_keys={lake}, io_manager_key=io_manager)
-    def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
-        resource = getattr(context.resources, lake)
-        with (
-            failures(f"{name} was not computed", {}),
-            selected_rows(resource.existing_lake(), file, schema, context) as rows,
-        ):
-            yield dg.Output(rows)  # the IO manager reads the rows before the connection closes
+    lake: str
+    io_manager: str
+    schema: str
+    keys: _Keys
 
-    return select
+    def asset(self, file: SelectFile, key: dg.AssetKey, attributes: Mapping[str, Any]) -> dg.AssetsDefinition:
+        """Return the asset of a file."""
+        what, metadata = f"Asset `{key.to_user_string()}`", attributes.get("metadata") or {}
+        refuse_misspelt(what, metadata)
+        refuse_unknown_parameters(file, attributes.get("partitions_def"))
+
+        def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
+            lake = getattr(context.resources, self.lake).existing_lake()
+            with (
+                failures(f"{what} was not computed", {}),
+                selected_rows(lake, file, self.schema, context) as (rows, copied),
+            ):
+                known = {LINEAGE: self.keys.lineage(copied)} if copied and LINEAGE not in metadata else {}
+                yield dg.Output(rows, metadata=known)  # the IO manager reads the rows before the connection closes
+
+        asset: dg.AssetsDefinition = dg.asset(
+            **self._arguments(file, key, attributes),
+            key=key,
+            metadata={"sql": dg.MetadataValue.md(f"```sql\n{file.query}\n```"), **metadata},
+            required_resource_keys={self.lake},
+            io_manager_key=self.io_manager,
+        )(select)
+        return asset
+
+    def _arguments(self, file: SelectFile, key: dg.AssetKey, attributes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of `dg.asset` that attributes can set."""
+        given = {name: value for name, value in attributes.items() if name != "metadata"}
+        if "deps" not in given:
+            # As `deps`, Dagster refuses keys with characters that a name in Python cannot have.
+            read = enumerate(self.keys.read_by(file, key))
+            given["ins"] = {f"table_{n}": dg.AssetIn(table, dagster_type=dg.Nothing) for n, table in read}
+        if "skippable" in given:  # of Dagster's YAML, which has the attributes of specs
+            given["output_required"] = not given.pop("skippable")
+        defaults = {"code_version": file.version, "description": file.description, "kinds": {"ducklake", "sql"}}
+        return defaults | given

@@ -137,6 +137,11 @@ def test_tables_without_a_schema_are_in_the_schema_of_the_io_manager(
     assets = ducklake_sql_assets(folder(tmp_path, {"copy.sql": "FROM orders"}), schema="raw")
     assert dg.materialize(assets, resources={"lake": resource, "io_manager": manager}).success
     assert resource.lake().table("raw.copy").count() == 6
+    new = ducklake_sql_assets(folder(tmp_path / "new", {"first.sql": "FROM raw.orders"}), schema="new")
+    assert dg.materialize(
+        new, resources={"lake": resource, "io_manager": DuckLakeIOManager(lake=resource, schema="new")}
+    )
+    assert resource.lake().table("new.first").count() == 6
 
 
 @central
@@ -264,3 +269,51 @@ def test_the_code_version_changes_with_the_select(tmp_path: Path) -> None:
         (asset,) = ducklake_sql_assets(folder(tmp_path, {"a.sql": query}))
         versions.append(next(iter(asset.specs)).code_version)
     assert versions[0] == versions[2] != versions[1]
+
+
+ORDERS = {name: f"raw/orders.{name}" for name in ("id", "day", "region", "price")}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (
+            "SELECT id, o.REGION AS r, price + 1 AS more FROM raw.orders o",
+            {"id": "raw/orders.id", "r": "raw/orders.region"},
+        ),
+        ("FROM raw.orders", ORDERS),
+        ("SELECT * EXCLUDE (id, Day) REPLACE (1 AS price) FROM raw.orders", {"region": "raw/orders.region"}),
+        ("SELECT region, max(id) AS id FROM raw.orders GROUP BY ALL", {"region": "raw/orders.region"}),
+        (
+            "SELECT o.id, c.name, name AS n FROM raw.orders o JOIN customers c ON o.id = c.id",
+            {"id": "raw/orders.id", "name": "customers.name", "n": "customers.name"},
+        ),
+        ("SELECT o.*, name FROM raw.orders o JOIN customers c USING (id)", {**ORDERS, "name": "customers.name"}),
+        ("SELECT raw.orders.id, orders.day FROM raw.orders", {"id": "raw/orders.id", "day": "raw/orders.day"}),
+        ("SELECT id + 1 AS region, region AS r FROM raw.orders", {"r": "raw/orders.region"}),
+        ("SELECT orders, current_date, rowid FROM raw.orders", {}),
+        ("SELECT * FROM raw.orders JOIN customers USING (id)", {}),
+        ("SELECT id FROM raw.orders UNION ALL SELECT id FROM customers", {}),
+        ("WITH o AS (FROM raw.orders) SELECT id FROM o", {}),
+        ("SELECT id FROM (FROM raw.orders)", {}),
+        ("SELECT a AS id FROM raw.orders o(a, b)", {}),
+        ("SELECT id, COLUMNS('pri.*') FROM raw.orders", {}),
+        ("SELECT id, COLUMNS('.*i.*') AS 'x_\\0' FROM raw.orders", {}),
+        ("SELECT id, unnest({'a': 1, 'b': 2}) FROM raw.orders", {}),
+    ],
+)
+def test_columns_that_are_copied_have_a_lineage(
+    query: str, expected: dict[str, str], tmp_path: Path, resource: DuckLakeResource, resources: Any
+) -> None:
+    resource.lake().write(pa.table({"id": [1], "name": ["a"]}), "customers", mode="append")
+    (asset,) = ducklake_sql_assets(folder(tmp_path, {"copy.sql": query}))
+    with resource.connect() as con:
+        con.execute(query)  # the query is valid
+    metadata = metadata_of(dg.materialize([asset], resources=resources), "copy")
+    lineage = metadata.get("dagster/column_lineage")
+    found = {} if lineage is None else lineage.deps_by_column
+    shown = {
+        name: ", ".join(f"{dep.asset_key.to_user_string()}.{dep.column_name}" for dep in deps)
+        for name, deps in found.items()
+    }
+    assert shown == expected
