@@ -1,6 +1,5 @@
 """Describes the tables of a lake as external assets, which other assets can depend on and load."""
 
-import re
 from collections.abc import Sequence
 
 import dagster as dg
@@ -11,7 +10,7 @@ from ducklake_orch.config.maintenance import names
 from ducklake_orch.dagster.event_metadata import column_schema
 from ducklake_orch.dagster.op_outputs import SCHEMA
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.table_names import specs_of, table_named
+from ducklake_orch.dagster.table_names import group_of, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import LakeNotFoundError
 from ducklake_orch.host_partitions.metadata_keys import table_address
@@ -111,6 +110,6 @@ def _spec(lake: DuckLake, table: ListedTable, key_prefix: Sequence[str]) -> dg.A
         dg.AssetKey([*key_prefix, *table.name]),
         description=table.comment,
         metadata=metadata,
-        group_name=re.sub("[^A-Za-z0-9_]", "_", table.name.schema),
+        group_name=group_of(table.name.schema),
         kinds={"ducklake"},
     )

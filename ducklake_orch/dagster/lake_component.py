@@ -35,40 +35,57 @@ class LakeScaffolder(dg.Scaffolder):
             (folder / "example.sql").write_text(_EXAMPLE)
 
 
+# Dagster takes the descriptions in a component's schema from resolvers; it ignores those of pydantic fields.
+described = dg.Resolver.default
+
+
 class LakeTables(dg.Model, dg.Resolvable):
     """The tables of the lake that are external assets; by default all that no SQL file of the component writes."""
 
-    schemas: list[str] | None = Field(default=None, description="Only tables in these schemas, by name or pattern.")
-    tables: list[str] | None = Field(default=None, description="Only these tables, by name or pattern.")
-    exclude: list[str] = Field(
-        default=[], description="Tables to leave out, by name or pattern, such as those that other assets write."
+    schemas: Annotated[list[str] | None, described(description="Only tables in these schemas, by name or pattern.")] = (
+        None
     )
-    key_prefix: list[str] = Field(default=[], description="The first parts of the asset keys.")
+    tables: Annotated[list[str] | None, described(description="Only these tables, by name or pattern.")] = None
+    exclude: Annotated[
+        list[str],
+        described(description="Tables to leave out, by name or pattern, such as those that other assets write."),
+    ] = Field(default=[])
+    key_prefix: Annotated[list[str], described(description="The first parts of the asset keys.")] = Field(default=[])
 
 
 @dg.scaffold_with(LakeScaffolder)
 class DuckLakeComponent(dg.Component, dg.Model, dg.Resolvable):
     """A DuckLake lake: its resource and IO manager, its tables as external assets, and a folder of SQL assets."""
 
-    lake: str = Field(default="lake", description="Key of the lake's resource.")
-    io_manager: str = Field(default="io_manager", description="Key of the lake's IO manager.")
+    lake: Annotated[str, described(description="Key of the lake's resource.")] = "lake"
+    io_manager: Annotated[str, described(description="Key of the lake's IO manager.")] = "io_manager"
     connection: Annotated[
         dict[str, Any] | None,
-        dg.Resolver(resolve_connection, model_field_type=dict[str, Any]),
-        Field(default=None, description="Fields of `DuckLakeResource`, which define the resource and the IO manager."),
+        dg.Resolver(
+            resolve_connection,
+            model_field_type=dict[str, Any],
+            description="Fields of `DuckLakeResource`, which define the resource and the IO manager.",
+        ),
     ] = None
-    file: str | None = Field(
-        default=None,
-        description="Instead of `connection`: a TOML file that defines the lake, relative to the component's folder.",
+    file: Annotated[
+        str | None,
+        described(description="Instead of `connection`: a TOML file, relative to the component's folder."),
+    ] = None
+    profile: Annotated[str | None, described(description="Profile in the file.")] = None
+    lake_name: Annotated[
+        str | None, described(description="Name of the lake in the file, if the file has several.")
+    ] = None
+    default_schema: Annotated[str, described(description="Schema of assets whose key names none.")] = "main"
+    tables: Annotated[
+        LakeTables | None, described(description="Tables of the lake that are external assets; `{}` for all.")
+    ] = None
+    sql: Annotated[str | None, described(description="Folder of SQL assets, relative to the component's folder.")] = (
+        None
     )
-    profile: str | None = Field(default=None, description="Profile in the file.")
-    lake_name: str | None = Field(default=None, description="Name of the lake in the file, if the file has several.")
-    default_schema: str = Field(default="main", description="Schema of assets whose key names none.")
-    tables: LakeTables | None = Field(default=None, description="Tables of the lake that are external assets.")
-    sql: str | None = Field(default=None, description="Folder of SQL assets, relative to the component's folder.")
-    assets: dict[str, ResolvedAssetAttributes] = Field(
-        default={}, description="Attributes of SQL assets, by asset key: `partitions_def`, `metadata` and so on."
-    )
+    assets: Annotated[
+        dict[str, ResolvedAssetAttributes],
+        described(description="Attributes of SQL assets, by asset key: `partitions_def`, `metadata` and so on."),
+    ] = Field(default={})
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Return the definitions."""

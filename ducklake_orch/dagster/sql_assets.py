@@ -13,7 +13,7 @@ from ducklake_orch.dagster.io_context import refuse_misspelt
 from ducklake_orch.dagster.select_file import SelectFile
 from ducklake_orch.dagster.select_lineage import Copied, TableRef
 from ducklake_orch.dagster.select_rows import refuse_unknown_parameters, selected_rows
-from ducklake_orch.dagster.table_names import Assets, refuse_two_keys, specs_of, table_named
+from ducklake_orch.dagster.table_names import Assets, group_of, refuse_two_keys, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
 
@@ -30,8 +30,8 @@ def ducklake_sql_assets(
     """Return an asset for each file `*.sql` in a folder.
 
     The file `sales/orders.sql` is the asset `sales/orders`: its SELECT runs in the lake, and the IO manager writes the
-    rows to the table `sales.orders`. The asset depends on the tables that the SELECT reads. The comment at the
-    beginning of the file is the asset's description.
+    rows to the table `sales.orders`. The asset is in the group `sales`, and depends on the tables that the SELECT
+    reads. The comment at the beginning of the file is its description.
 
     The SELECT of an asset with partitions has parameters. `$partition_key` is the key, and for several dimensions
     `$partition_key_<dimension>` the key of each. `$partition_start` and `$partition_end` are the limits of the time
@@ -152,4 +152,6 @@ class _Builder:
         if "skippable" in given:  # of Dagster's YAML, which has the attributes of specs
             given["output_required"] = not given.pop("skippable")
         defaults = {"code_version": file.version, "description": file.description, "kinds": {"ducklake", "sql"}}
+        if len(key.path) > 1:
+            defaults["group_name"] = group_of(key.path[-2])
         return defaults | given

@@ -1,5 +1,6 @@
 """Names the table of an asset or of an op's output."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -87,6 +88,11 @@ def table_named(key: dg.AssetKey, metadata: Mapping[str, Any], schema: str) -> T
     *folders, table = key.path
     schema = folders[-1] if folders else schema
     return TableName(str(metadata.get("schema") or schema), str(metadata.get("table") or table))
+
+
+def group_of(schema: str) -> str:
+    """Return the name of the group of a schema's tables; Dagster allows letters, digits and underscores."""
+    return re.sub("[^A-Za-z0-9_]", "_", schema)
 
 
 def replaces(metadata: Mapping[str, Any]) -> bool:

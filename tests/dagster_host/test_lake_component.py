@@ -202,6 +202,14 @@ def test_a_lake_and_its_maintenance_are_two_components_of_a_project(tmp_path: Pa
         assert (shop / "lake.sqlite").exists()
 
 
+def test_every_attribute_has_a_description_in_the_schema() -> None:
+    model = DuckLakeComponent.get_model_cls()
+    assert model is not None
+    schema = model.model_json_schema()
+    for properties in (schema["properties"], schema["$defs"]["LakeTablesModel"]["properties"]):
+        assert all(attribute.get("description") for attribute in properties.values())
+
+
 def test_the_yaml_on_the_page_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (given,) = (found for text in texts if (found := yaml.safe_load(text))["type"] == TYPE)

@@ -63,6 +63,7 @@ def test_a_select_becomes_the_table_of_its_file(tmp_path: Path, resource: DuckLa
     assert top.dependency_keys == {revenue.key}
     (spec,) = revenue.specs
     assert (spec.description, spec.kinds) == ("Revenue\nby region", {"ducklake", "sql"})
+    assert (spec.group_name, next(iter(top.specs)).group_name) == ("sales", "default")
     for _ in range(2):  # the second run replaces the rows of the first
         result = dg.materialize([dg.AssetSpec(["raw", "orders"]), *assets], resources=resources)
         assert result.success
