@@ -19,7 +19,9 @@ from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.lake import DuckLake
 
 KEY = "partition_key"
-# The limits of a time window: as times on the clock of the definition's zone, and as moments.
+# The limits of a time window: as times on the clock of the definition's zone, and as moments. The zone of the session
+# stays UTC: in another zone, DuckDB 1.5.5 drops a condition like `day < TIMESTAMPTZ '…'` on a DATE if the column's
+# statistics, which it converts as if the zone were UTC, seem to prove it.
 _CLOCK = ("partition_start", "partition_end")
 _MOMENTS = ("partition_start_utc", "partition_end_utc")
 

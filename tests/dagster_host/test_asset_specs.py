@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.dagster import DuckLakeFileResource, DuckLakeIOManager, DuckLakeResource, ducklake_asset_specs
 from ducklake_orch.errors import LakeNotFoundError, ObjectNotFoundError
 from tests.support.dagster_runs import central
@@ -172,10 +173,24 @@ def test_a_lake_that_the_first_write_creates_has_no_assets(tmp_path: Path) -> No
         ducklake_asset_specs(DuckLake.local(tmp_path / "new", create_if_missing=False))
 
 
-def test_three_hundred_tables_are_listed_within_two_seconds(lake: DuckLake) -> None:
+def test_three_hundred_tables_take_as_many_queries_as_three_and_less_than_two_seconds(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries: list[str] = []
+    run = Metadata.rows
+
+    def counting(self: Metadata, sql: str) -> list[tuple[Any, ...]]:
+        queries.append(sql)
+        return run(self, sql)
+
+    monkeypatch.setattr(Metadata, "rows", counting)
+    assert len(ducklake_asset_specs(lake)) == 3
+    of_three = len(queries)
     columns = ", ".join(f"c{number} INTEGER" for number in range(20))
     script = [f"CREATE TABLE raw.t{number} ({columns})" for number in range(300)]
     lake.execute(script, atomic=True).raise_for_error()
+    queries.clear()
     began = time.monotonic()
     assert len(ducklake_asset_specs(lake)) == 303
     assert time.monotonic() - began < 2
+    assert len(queries) == of_three < 15
