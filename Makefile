@@ -169,7 +169,7 @@ bench-spark bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure
 	$(call measure,.venv-spark/bin/python,$*)
 
 .PHONY: bench-dagster
-bench-dagster: ## Measure the IO manager, compared with dagster-deltalake
+bench-dagster: ## Measure the IO manager, compared with others
 	$(call install,.venv-dagster,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
 	$(call measure,.venv-dagster/bin/python,dagster)
 

@@ -9,7 +9,6 @@ from ducklake_orch.dagster import (
     DuckLakeFileResource,
     DuckLakeIOManager,
     SparkConfig,
-    build_health_checks,
     build_maintenance_definitions,
     ducklake_snapshot_sensor,
     with_table_names,
@@ -23,7 +22,7 @@ orders_of_a_day = dg.define_asset_job("orders_of_a_day", [raw_orders, orders])
 defs = dg.Definitions.merge(
     dg.Definitions(
         assets=with_table_names(ASSETS, alias="shop"),
-        asset_checks=[orders_are_clean, *build_health_checks([orders])],
+        asset_checks=[orders_are_clean],
         jobs=[
             orders_of_a_day,
             dg.define_asset_job("customers", [customers]),
@@ -35,5 +34,5 @@ defs = dg.Definitions.merge(
         # One process has one Spark session. With a process for each step, each would start its own.
         executor=dg.in_process_executor,
     ),
-    build_maintenance_definitions("lake"),
+    build_maintenance_definitions("lake", checked_assets=ASSETS),
 )

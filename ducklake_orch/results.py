@@ -138,7 +138,7 @@ class Snapshot(Result):
 
 @dataclass(frozen=True)
 class Table(Result):
-    """A table of the lake, as the catalog lists it."""
+    """A table of the lake, as the catalog lists it. `rows` is None unless the rows were counted."""
 
     schema: str
     table: str
@@ -147,6 +147,7 @@ class Table(Result):
     file_count: int
     file_bytes: int
     comment: str | None
+    rows: int | None = None
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}: {self.file_count} files, {self.file_bytes} bytes"

@@ -21,6 +21,7 @@ from ducklake_orch.lake import DuckLake
 _STANDARD = {"host": "host", "port": "port", "login": "user", "password": "password", "schema": "database"}
 _SOURCES = ("catalog_conn_id", "storage_conn_id", "spark_conn_id", "config_file", "profile", "lake")
 _SPARK = ("spark_master", "spark_remote", "spark_conf")
+_PREFIXES = ("catalog__", "storage__")
 # Fields of a lake that hold tables or lists. A form has them as JSON text.
 _TABLES = ("attach_options", "options", "settings", "extensions", "retry", "pool", "maintenance")
 
@@ -66,6 +67,11 @@ def read_connection(connection: Connection, find: Find) -> LakeConnectionSetting
             remedy="Give the id of a connection of type `ducklake`.",
         )
     extra = _extra(connection)
+    if extra.pop("placeholder", "?") != "?":
+        raise ConfigError(
+            f"Connection `{connection.conn_id}` has another `placeholder` than `?`.",
+            remedy="Leave it out: DuckDB's placeholders are `?` and `$name`.",
+        )
     sources = {name: extra.pop(name) for name in _SOURCES if name in extra}
     spark = _spark(connection.conn_id, extra, sources, find)
     from_file = "config_file" in sources
@@ -99,6 +105,11 @@ def secrets_of(connected: LakeConnectionSettings) -> list[str]:
         found += [unquote(part.partition("=")[2]) for part in spark.remote.split(";") if part.startswith("token=")]
     found += [str(value) for name, value in spark.conf.items() if _SECRET_CONF.search(name)]
     return [secret for secret in found if secret and secret.lower() not in ("true", "false")]
+
+
+def is_extra_key(name: str) -> bool:
+    """Return whether the extra of a connection can have a key of this name."""
+    return name in (*LakeConfig.model_fields, *_SOURCES, *_SPARK, "placeholder") or name.startswith(_PREFIXES)
 
 
 def _extra(connection: Connection) -> Fields:

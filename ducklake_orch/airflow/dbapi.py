@@ -7,19 +7,25 @@ ducklake-orch.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.connection import LakeConnection
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
+from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.retention_floors import refuse_below_floor
 from ducklake_orch.engine.scripts import Command, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot
-from ducklake_orch.errors import DuckLakeOrchError, UnsupportedStatementError
+from ducklake_orch.errors import DuckLakeOrchError, ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.results import CommitInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Parameters = Sequence[Any] | Mapping[str, Any] | None
 
@@ -33,18 +39,27 @@ class HookConnection:
     Args:
         config: The configuration of the lake.
         info: Author, message and extra of the snapshots.
+        schema: The schema of table names without a schema; `main` by default.
     """
 
-    def __init__(self, config: LakeConfig, info: CommitInfo) -> None:
+    def __init__(self, config: LakeConfig, info: CommitInfo, schema: str | None = None) -> None:
         self.autocommit = False
         self._config = config
         self._info = info
+        self._schema = schema
+        # The connection that is in the schema. A session opens another one after a failure.
+        self._in_schema: LakeConnection | None = None
         self._stack = ExitStack()
         self._session: Session = self._stack.enter_context(open_session(config))
         # The open transaction: `_write` if it writes, `_reads` if it only reads.
         self._write: Write | None = None
         self._reads = False
         self._lock = ExitStack()
+
+    @property
+    def locks_the_catalog(self) -> bool:
+        """Whether nobody else can open the catalog while this connection is open."""
+        return dialect_of(self._config).attached_by_one_process
 
     def cursor(self) -> "HookCursor":
         """Return a cursor. All cursors share this connection and its transaction."""
@@ -164,13 +179,35 @@ class HookConnection:
 
     def _run(self, command: Command, parameters: Parameters) -> "Rows":
         con = self._session.con
+        self._enter_schema(con)
         if command.expanded:
             run_expanded(con.unwrap(), command.sql)
         elif parameters:
             con.run(command.sql, parameters)
         else:
             con.run(command.sql)
-        return Rows(self._session, con.description or [])
+        description = con.description or []
+        if command.kind == "query" or [column[0] for column in description] not in _NO_ROWS:
+            return Rows(self._session, description)
+        counted = con.fetchall()
+        return Rows(self._session, [], [], affected=int(counted[0][0]) if counted else -1)
+
+    def _enter_schema(self, con: LakeConnection) -> None:
+        if self._schema is None or con is self._in_schema:
+            return
+        try:
+            con.execute(f"USE {identifier(self._config.alias)}.{identifier(self._schema)}")
+        except duckdb.CatalogException:
+            raise ObjectNotFoundError(
+                f"Lake `{self._config.name}` has no schema `{self._schema}`, which the hook names.",
+                remedy="Create it with CREATE SCHEMA through a hook without `schema`.",
+            ) from None
+        self._in_schema = con
+        self._session.dirty = True  # the next user of the instance starts in the default schema
+
+
+# The columns of statements that return no rows: DuckDB reports how many rows they changed, or nothing.
+_NO_ROWS = (["Count"], ["Success"])
 
 
 def _parameters_of(command: Command, parameters: Parameters) -> Parameters:
@@ -188,10 +225,14 @@ class Rows:
         session: The session in which the statement ran.
         description: The columns.
         rows: The fetched rows; None if they are still in the engine.
+        affected: The number of rows that the statement changed; -1 if it changes none.
     """
 
-    def __init__(self, session: Session, description: Sequence[Any], rows: list[Any] | None = None) -> None:
+    def __init__(
+        self, session: Session, description: Sequence[Any], rows: list[Any] | None = None, affected: int = -1
+    ) -> None:
         self.description = description
+        self.affected = affected
         self._session = session
         self._rows = rows
 
@@ -203,7 +244,17 @@ class Rows:
 
     def frame(self, kind: str) -> Any:
         """Return all rows as a pandas or Polars frame."""
+        self._refuse_without_columns()
         return self._session.con.pl() if kind == "polars" else self._session.con.df()
+
+    def reader(self, size: int) -> "pa.RecordBatchReader":
+        """Return the rows as a stream of batches of about `size` rows."""
+        self._refuse_without_columns()
+        return self._session.con.to_arrow_reader(size)
+
+    def _refuse_without_columns(self) -> None:
+        if not self.description:
+            raise UnsupportedStatementError("The statement returns no rows, so there is no frame.", remedy="Use `run`.")
 
     def take(self, count: int | None) -> list[Any]:
         """Return the next `count` rows; None returns all remaining rows."""
@@ -223,10 +274,11 @@ class HookCursor:
     """
 
     arraysize = 1
-    rowcount = -1
 
     def __init__(self, connection: HookConnection) -> None:
         self.connection = connection
+        # The number of rows that the last statement changed. That of a query is unknown until all rows are fetched.
+        self.rowcount = -1
         self._rows: Rows | None = None
 
     @property
@@ -237,12 +289,13 @@ class HookCursor:
     def execute(self, sql: str, parameters: Parameters = None) -> "HookCursor":
         """Run a statement or a script."""
         self._rows = self.connection.run(sql, parameters)
+        self.rowcount = self._rows.affected
         return self
 
     def executemany(self, sql: str, rows: Sequence[Parameters]) -> "HookCursor":
         """Run a statement once for each row of parameters."""
-        for row in rows:
-            self.execute(sql, row)
+        counts = [self.execute(sql, row).rowcount for row in rows]
+        self.rowcount = sum(counts) if -1 not in counts else -1
         return self
 
     def fetchone(self) -> Any:

@@ -1,28 +1,22 @@
 """The hook: opens a lake in custom tasks and for Airflow's SQL operators, checks and sensors."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException
-from airflow.providers.common.sql.hooks.sql import DbApiHook
 from airflow.sdk.log import mask_secret
 
-from ducklake_orch.airflow.assets import SCHEME
-from ducklake_orch.airflow.connection import LakeConnectionSettings, read_connection, secrets_of
-from ducklake_orch.airflow.dbapi import HookConnection
-from ducklake_orch.airflow.sql_literals import sql_value
+from ducklake_orch.airflow.connection import LakeConnectionSettings, is_extra_key, read_connection, secrets_of
+from ducklake_orch.airflow.sql_hook import SqlHook
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import session_of
 from ducklake_orch.config.arguments import refuse_unknown
-from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.redaction import spellings
-from ducklake_orch.engine.quoting import identifier, table_name
-from ducklake_orch.engine.scripts import redact
-from ducklake_orch.errors import ConfigError, DataError, DuckLakeOrchError, LakeNotFoundError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, LakeNotFoundError
 from ducklake_orch.host_partitions.frame_kinds import check_kind, read_as
 from ducklake_orch.lake import DuckLake
-from ducklake_orch.results import CommitInfo, ExecuteResult, Snapshot, WriteResult
+from ducklake_orch.results import ExecuteResult, Snapshot, WriteResult
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
@@ -34,7 +28,7 @@ if TYPE_CHECKING:
 DEFAULT_CONN_ID = "ducklake_default"
 
 
-class DuckLakeHook(DbApiHook):
+class DuckLakeHook(SqlHook):
     """Opens the lake of a connection.
 
     `lake()` returns the `DuckLake` with all its methods. `write` and `execute` work for the running task: their
@@ -43,20 +37,22 @@ class DuckLakeHook(DbApiHook):
 
     Args:
         ducklake_conn_id: The connection.
+        schema: The lake's schema of table names without a schema; `main` by default. `database` means the same.
+        log_sql: Whether to log the statements of `run`.
+        connection: The connection itself, instead of its id.
     """
 
     conn_name_attr = "ducklake_conn_id"
     default_conn_name = DEFAULT_CONN_ID
     conn_type = "ducklake"
     hook_name = "DuckLake"
-    supports_autocommit = True
-    _placeholder = "?"
     ducklake_conn_id: str
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Airflow's own operators also pass the extra of the connection to the hook: the fields of the lake.
-        known = ("ducklake_conn_id", "schema", "log_sql", "logger_name", "database", *LakeConfig.model_fields)
-        refuse_unknown("DuckLakeHook", kwargs, known)
+        # Airflow's own operators also pass the extra of the connection to the hook.
+        given = [name for name in kwargs if not is_extra_key(name)]
+        known = ("ducklake_conn_id", "schema", "database", "log_sql", "logger_name", "connection")
+        refuse_unknown("DuckLakeHook", given, known)
         super().__init__(*args, **kwargs)
 
     # --- the lake ------------------------------------------------------------------------------------------------
@@ -64,7 +60,7 @@ class DuckLakeHook(DbApiHook):
     @cached_property
     def connected(self) -> LakeConnectionSettings:
         """The lake and Spark settings of the connection. Reading them masks their secrets in logs."""
-        connected = read_connection(self._find(self.get_conn_id()), self._find)
+        connected = read_connection(self._connection or self._find(self.get_conn_id()), self._find)
         for secret in secrets_of(connected):
             for form in spellings(secret):
                 mask_secret(form)
@@ -103,7 +99,9 @@ class DuckLakeHook(DbApiHook):
             snapshot: The snapshot to read; by default the latest.
         """
         check_kind(kind, "`kind`")
-        return read_as(self.lake(), kind, table, self.spark, columns=columns, where=where, snapshot=snapshot)
+        return read_as(
+            self.lake(), kind, self._name(table), self.spark, columns=columns, where=where, snapshot=snapshot
+        )
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
         """Write data to a table, as `DuckLake.write` does. All attempts of a task share an idempotency key.
@@ -115,9 +113,9 @@ class DuckLakeHook(DbApiHook):
             **more: Further arguments of `DuckLake.write`.
         """
         if (work := Work.running()) is not None:
-            more.setdefault("idempotency_key", work.idempotency_key(str(table_name(table))))
+            more.setdefault("idempotency_key", work.idempotency_key(self._name(table)))
             more.setdefault("commit", work.commit_info(f"{mode} to {table}"))
-        result = self.lake().write(data, table, mode=mode, **more)
+        result = self.lake().write(data, self._name(table), mode=mode, **more)
         if result.replayed:
             self.log.warning(replayed(result))
         return result
@@ -135,11 +133,16 @@ class DuckLakeHook(DbApiHook):
             raise ConfigError(
                 "No task is running, so there is no idempotency key.", remedy="Call `idempotency_key` in a task."
             )
-        return work.idempotency_key(str(table_name(table)))
+        return work.idempotency_key(self._name(table))
 
     def execute(self, commands: str | Sequence[str], **more: Any) -> ExecuteResult:
         """Run SQL commands and report each of them, as `DuckLake.execute` does."""
-        more.setdefault("commit", self._commit_info("execute"))
+        if self.schema is not None:
+            raise ConfigError(
+                f"`execute` has no default schema, but the hook has `schema` = {self.schema!r}.",
+                remedy=f"Use `run`, or a hook without `schema` and names such as `{self.schema}.orders`.",
+            )
+        more.setdefault("commit", self._commit_info())
         return self.lake().execute(commands, **more)
 
     def maintain(self, policy: Any = None, **more: Any) -> "MaintenanceReport":
@@ -167,112 +170,6 @@ class DuckLakeHook(DbApiHook):
         except DuckLakeOrchError as error:
             return False, str(error)
 
-    # --- as a SQL hook -------------------------------------------------------------------------------------------
-
-    def get_conn(self) -> HookConnection:
-        """Open a connection to the lake. Its writes wait for the catalog's lock."""
-        return HookConnection(self.lake().config, self._commit_info("sql"))
-
-    def insert_rows(
-        self,
-        table: str,
-        rows: Iterable[Sequence[Any]],
-        target_fields: Iterable[str] | None = None,
-        commit_every: int = 1000,
-        replace: bool = False,
-        **ignored: Any,
-    ) -> None:
-        """Insert rows with one statement and one snapshot for each `commit_every` rows; 0 inserts all rows in one.
-
-        None, NaN and pandas' missing values become NULL. A value that no column can hold is refused.
-
-        Args:
-            table: `table` or `schema.table`.
-            rows: The rows.
-            target_fields: The columns of the rows; by default all columns of the table.
-            commit_every: The number of rows in one snapshot.
-            replace: Refused if true, because a lake has no keys.
-            **ignored: Arguments of other hooks (`executemany`, `fast_executemany`, `autocommit`), which have no effect.
-        """
-        known = ("table", "rows", "target_fields", "commit_every", "replace", *_OTHER_HOOKS_ARGUMENTS)
-        refuse_unknown("`insert_rows`", ignored, known)
-        if replace:
-            raise ConfigError("DuckLake has no keys, so `replace` cannot match rows.", remedy=_MERGE)
-        fields = f" ({', '.join(identifier(name) for name in target_fields)})" if target_fields else ""
-        insert = f"INSERT INTO {table_name(table).sql(self.lake().config.alias)}{fields} VALUES "
-        pending: list[str] = []
-        for number, row in enumerate(rows):
-            try:
-                pending.append(f"({', '.join(map(sql_value, row))})")
-            except DuckLakeOrchError as error:
-                raise DataError(f"Row {number} for `{table}`: {error.message}", remedy=error.remedy) from error
-            if len(pending) == commit_every:
-                self._insert(insert, pending)
-        self._insert(insert, pending)
-
-    def get_df(self, sql: str | list[str], parameters: Any = None, *, df_type: str = "pandas", **more: Any) -> Any:
-        """Run a query and return a pandas or Polars frame."""
-        refuse_unknown("`get_df`", more, ("sql", "parameters", "df_type"))
-        check_kind(df_type, "`df_type`")
-        with self.get_conn() as connection:
-            for statement in [sql] if isinstance(sql, str) else sql:
-                rows = connection.run(statement, parameters)
-            return rows.frame(df_type)
-
-    def get_df_by_chunks(
-        self, sql: str | list[str], parameters: Any = None, *, chunksize: int, df_type: str = "pandas", **more: Any
-    ) -> Generator[Any, None, None]:
-        """Run a query and yield frames of at most `chunksize` rows."""
-        refuse_unknown("`get_df_by_chunks`", more, ("sql", "parameters", "chunksize", "df_type"))
-        whole = self.get_df(sql, parameters, df_type=df_type)
-        for first in range(0, len(whole), chunksize):
-            yield whole[first : first + chunksize]
-
-    def get_table_schema(self, table_name: str, schema: str | None = None) -> list[dict[str, str]]:
-        """Return the names and types of a table's columns."""
-        columns = self.lake().table(f"{schema}.{table_name}" if schema else table_name).schema()
-        return [{"name": column.name, "type": column.type} for column in columns]
-
-    def get_sqlalchemy_engine(self, engine_kwargs: Any = None) -> Any:
-        """Return None, as SQLAlchemy has no DuckLake dialect. OpenLineage, the caller, then uses its default one."""
-        return None
-
-    def get_openlineage_database_info(self, connection: Any) -> Any:
-        """Return OpenLineage's names of the tables in SQL, which are the names of their assets."""
-        from airflow.providers.openlineage.sqlparser import DatabaseInfo
-
-        columns = ["table_schema", "table_name", "column_name", "ordinal_position", "data_type"]
-        authority = self.get_conn_id().lower()
-        return DatabaseInfo(scheme=SCHEME, authority=authority, database=None, information_schema_columns=columns)
-
-    def get_openlineage_database_dialect(self, _: Any) -> str:
-        """Return the dialect of the SQL."""
-        return "duckdb"
-
-    def get_openlineage_default_schema(self) -> str:
-        """Return the schema of table names without a schema."""
-        return "main"
-
-    def _run_command(self, cur: Any, sql_statement: str, parameters: Any) -> None:
-        if self.log_sql:
-            self.log.info("Running statement: %s", redact(sql_statement, self.lake().config.scrubber))
-        logging, self.log_sql = self.log_sql, False  # Airflow would log the secrets of CREATE SECRET
-        try:
-            super()._run_command(cur, sql_statement, parameters)
-        finally:
-            self.log_sql = logging
-
-    def _insert(self, insert: str, pending: list[str]) -> None:
-        if pending:
-            with self.get_conn() as connection:
-                connection.run(insert + ", ".join(pending), None)
-                connection.commit()
-            pending.clear()
-
-    def _commit_info(self, what: str) -> CommitInfo:
-        work = Work.running()
-        return work.commit_info(what) if work is not None else CommitInfo(author="airflow")
-
     def _find(self, conn_id: str) -> "Connection":
         try:
             connection: Connection = self.get_connection(conn_id)
@@ -286,10 +183,6 @@ class DuckLakeHook(DbApiHook):
                 remedy=f"airflow connections add {conn_id} --conn-type ducklake --conn-extra '{{…}}'",
             )
         raise failure
-
-
-_OTHER_HOOKS_ARGUMENTS = ("executemany", "fast_executemany", "autocommit")
-_MERGE = "Write mode `merge` with `keys=…`, or MERGE INTO in SQL, keeps rows unique."
 
 
 def replayed(result: WriteResult) -> str:

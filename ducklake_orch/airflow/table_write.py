@@ -9,10 +9,10 @@ from ducklake_orch.airflow.hook import DuckLakeHook, replayed
 from ducklake_orch.airflow.run_partition import Partitioning
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.quoting import TableName, folded, table_name
+from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
-from ducklake_orch.host_partitions import PartitionColumn, Slice, condition, partition_columns, partition_transforms
-from ducklake_orch.host_partitions.frame_kinds import typed
+from ducklake_orch.host_partitions import Slice, condition, partition_transforms, written_columns
+from ducklake_orch.host_partitions.frame_kinds import readable_twice, types_of
 from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")
@@ -77,11 +77,10 @@ class Writing:
         self, hook: DuckLakeHook, data: Any, table: TableName, part: Slice, work: Work
     ) -> tuple[Any, str, list[str] | None]:
         """Return the frame, the condition of the partitions, and the partitioning of a new table."""
-        data, types = typed(data)
+        data, what = readable_twice(data), f"Task `{work.task_id}`"
         stored = _stored_types(hook, table)
-        known = {folded(name) for name in stored}
-        types = stored | {name: kind for name, kind in types.items() if folded(name) not in known}
-        columns = self.columns(f"Task `{work.task_id}`", part, types)
+        columns = written_columns(what, part.dimensions, self.partitioning.expr, stored, lambda: types_of(data))
+        self.partitioning.check(what, part, columns)
         return data, condition(part, columns), None if stored else partition_transforms(part, columns)
 
     def _replaced(self, mode: str, part: str, work: Work) -> str:
@@ -95,12 +94,6 @@ class Writing:
                 remedy='Add mode="replace_where" to replace only the rows that match.',
             )
         return f"({part}) AND ({given}\n)"  # a condition can end with a comment
-
-    def columns(self, what: str, part: Slice, types: Mapping[str, str]) -> dict[str, PartitionColumn]:
-        """Find the columns that hold the keys."""
-        found = partition_columns(what, part.dimensions, self.partitioning.expr, types)
-        self.partitioning.check(what, part, found)
-        return found
 
 
 def reference(hook: DuckLakeHook, result: WriteResult, part: Slice | None, where: str | None) -> dict[str, Any]:

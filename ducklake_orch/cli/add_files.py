@@ -4,6 +4,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
+from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
 
@@ -28,8 +29,8 @@ def add_files(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Key that all attempts at the same work share.", show_default=False)
     ] = None,
-    author: Annotated[str | None, typer.Option(help="Author of the snapshot.", show_default=False)] = None,
-    message: Annotated[str | None, typer.Option(help="Message of the snapshot.", show_default=False)] = None,
+    author: Author = None,
+    message: Message = None,
 ) -> None:
     """Register Parquet files with a table without rewriting them, in one snapshot; all of them, or none.
 
@@ -37,7 +38,6 @@ def add_files(
     the files themselves alone.
     """
     from ducklake_orch.config.units import in_bytes
-    from ducklake_orch.results import CommitInfo
 
     result = options.open().add_files(
         table,
@@ -48,7 +48,7 @@ def add_files(
         dry_run=dry_run,
         verify=cast(Literal["pages", "footer"], verify),
         idempotency_key=idempotency_key,
-        commit=CommitInfo(author=author, message=message),
+        commit=commit_info(author, message),
     )
     if options.json:
         print_json(result)

@@ -1,12 +1,16 @@
 """`ducklake-orch changes`: shows the change feed of a table."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show, table
 from ducklake_orch.cli.times import zoned_time
+from ducklake_orch.errors import SnapshotNotFoundError
+
+if TYPE_CHECKING:
+    from ducklake_orch.lake import DuckLake
 
 
 def changes(
@@ -28,9 +32,10 @@ def changes(
     limit: Annotated[int, typer.Option(min=1, help="How many changes to show.")] = 1000,
 ) -> None:
     """Show how the rows of a table changed from snapshot to snapshot."""
-    feed = options.open().changes(
-        name, from_snapshot, to_snapshot, from_time=zoned_time(from_time), to_time=zoned_time(to_time)
-    )
+    lake = options.open()
+    feed = lake.changes(name, from_snapshot, to_snapshot, from_time=zoned_time(from_time), to_time=zoned_time(to_time))
+    if not feed.num_rows and from_snapshot is not None:
+        _refuse_future(lake, from_snapshot)
     rows = feed.slice(0, limit).to_pylist()
     if options.json:
         print_json({"changes": rows, "total": feed.num_rows})
@@ -39,3 +44,13 @@ def changes(
     show(table(feed.schema.names, shown, right=["snapshot_id", "rowid"]) if rows else "There are no changes.")
     if feed.num_rows > limit:
         show(f"… and {feed.num_rows - limit} more; --limit shows more of them.")
+
+
+def _refuse_future(lake: "DuckLake", snapshot: int) -> None:
+    """Refuse a first snapshot after the next one, with which programs that follow a table ask for news."""
+    latest = lake.snapshots(limit=1)[0].snapshot_id
+    if snapshot > latest + 1:
+        raise SnapshotNotFoundError(
+            f"There is no snapshot {snapshot}: the latest one is {latest}.",
+            remedy="`ducklake-orch snapshots` lists the retained ones.",
+        )

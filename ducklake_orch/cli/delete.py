@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
 
@@ -17,19 +18,17 @@ def delete(
         int | None, typer.Option(help="Refuse if such rows changed after this snapshot.")
     ] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Key to record with the snapshot.")] = None,
-    author: Annotated[str | None, typer.Option(help="Author of the snapshot.")] = None,
-    message: Annotated[str | None, typer.Option(help="Message of the snapshot.")] = None,
+    author: Author = None,
+    message: Message = None,
 ) -> None:
     """Delete rows from a table; with --json, the result is one JSON document."""
-    from ducklake_orch.results import CommitInfo
-
     result = options.open().delete(
         table,
         where,
         dry_run=dry_run,
         expect_snapshot=expect_snapshot,
         idempotency_key=idempotency_key,
-        commit=CommitInfo(author=author, message=message),
+        commit=commit_info(author, message),
     )
     if options.json:
         print_json(result)

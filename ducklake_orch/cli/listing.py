@@ -21,14 +21,13 @@ def preview(options: LakeOptions) -> None:
 
 def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None) -> None:
     """List the tables."""
-    entries = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of))
+    entries = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of), rows=True)
     if options.json:
         print_json(entries)
         return
-    rows = [[f"{t.schema}.{t.table}", t.file_count, in_bytes(t.file_bytes), t.comment or ""] for t in entries]
-    show(
-        table(["table", "files", "size", "comment"], rows, right=["files", "size"]) if rows else "There are no tables."
-    )
+    rows = [[f"{t.schema}.{t.table}", t.rows, t.file_count, in_bytes(t.file_bytes), t.comment or ""] for t in entries]
+    right = ["rows", "files", "size"]
+    show(table(["table", *right, "comment"], rows, right=right) if rows else "There are no tables.")
 
 
 def files(

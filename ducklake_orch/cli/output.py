@@ -40,9 +40,9 @@ def console(*, stderr: bool = False) -> "Console":
     return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False, safe_box=True)
 
 
-def show(*things: "RenderableType") -> None:
+def show(*things: "RenderableType", stderr: bool = False) -> None:
     """Print texts, tables and other renderables, one below the other."""
-    target = console()
+    target = console(stderr=stderr)
     for thing in things:
         target.print(thing)
 

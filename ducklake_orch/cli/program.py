@@ -52,7 +52,7 @@ app = typer.Typer(
     cls=Program,
     help="Query, write, check and maintain a DuckLake lakehouse.",
     epilog="Exit codes: 0 done, 1 the command or the lake failed, 2 wrong usage or configuration, 130 interrupted.",
-    add_completion=False,
+    add_completion=True,
     # Typer's tracebacks show local variables, which can hold passwords.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
 
@@ -13,13 +14,11 @@ def rollback(
     name: Annotated[str, typer.Argument(metavar="TABLE", help="`table` or `schema.table`.")],
     to_snapshot: Annotated[int, typer.Option("--to", min=0, help="The snapshot whose rows to restore.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
-    author: Annotated[str | None, typer.Option(help="Author of the snapshot.", show_default=False)] = None,
-    message: Annotated[str | None, typer.Option(help="Message of the snapshot.", show_default=False)] = None,
+    author: Author = None,
+    message: Message = None,
 ) -> None:
     """Restore the rows of an earlier snapshot, in a new snapshot."""
-    from ducklake_orch.results import CommitInfo
-
-    commit = CommitInfo(author=author, message=message)
+    commit = commit_info(author, message)
     result = options.open().rollback(name, to_snapshot, dry_run=dry_run, commit=commit)
     if options.json:
         print_json(result)

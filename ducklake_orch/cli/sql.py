@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.failure import FAILED, show_error
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, rows_table, show
@@ -47,8 +48,10 @@ def sql(
     force: Annotated[
         bool, typer.Option("--force", help="Allow maintenance calls below their retention floors.")
     ] = False,
+    author: Author = None,
+    message: Message = None,
 ) -> None:
-    """Run SQL commands and show what each of them did.
+    """Run SQL commands; rows go to stdout, and what each command did to stderr.
 
     Writes wait in the catalog's queue and are retried after transient failures.
     """
@@ -62,6 +65,7 @@ def sql(
         as_of=zoned_time(as_of),
         timeout=seconds(timeout),
         force=force,
+        commit=commit_info(author, message),
     )
     if options.json:
         print_json(result)
@@ -87,11 +91,11 @@ def _read(statements: str | None, file: Path | None) -> str:
 
 def _show(result: "ExecuteResult") -> None:
     for command in result.commands:
-        show(_headline(command))
+        show(_headline(command), stderr=True)
         if command.columns:
             show(rows_table(command.columns, command.rows), "")
         if command.truncated:
-            show(f"The first {_rows(command.row_count)}; --max-rows shows more.\n")
+            show(f"The first {_rows(command.row_count)}; --max-rows shows more.\n", stderr=True)
     for command in result.commands:
         if command.error:
             show_error(command.error, as_json=False)

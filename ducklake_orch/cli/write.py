@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
 from ducklake_orch.cli.pipes import pipes
@@ -54,18 +55,17 @@ def write(
     idempotency_key: Annotated[
         str | None, typer.Option(help="Key that all attempts at the same work share.", rich_help_panel=_HOW)
     ] = None,
-    author: Annotated[str | None, typer.Option(help="Author of the snapshot.", rich_help_panel=_HOW)] = None,
-    message: Annotated[str | None, typer.Option(help="Message of the snapshot.", rich_help_panel=_HOW)] = None,
+    author: Author = None,
+    message: Message = None,
 ) -> None:
     """Write a query or Parquet files to a table with Spark; with --json, the result is one JSON document."""
-    from ducklake_orch.results import CommitInfo
     from ducklake_orch.spark import local_session
 
     if (query is None) == (not parquet):
         raise typer.BadParameter("Give either --sql or --parquet.")
     lake = options.open()
     with pipes() as dagster:
-        commit = dagster.commit if dagster and author is message is None else CommitInfo(author=author, message=message)
+        commit = dagster.commit if dagster and author is message is None else commit_info(author, message)
         if dagster and idempotency_key is None:
             idempotency_key = dagster.idempotency_key(str(table_name(table)), mode, query, parquet, key, where)
         result = lake.write(

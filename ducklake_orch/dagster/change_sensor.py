@@ -8,6 +8,7 @@ from typing import Any, Self
 import dagster as dg
 
 from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_path
+from ducklake_orch.dagster import tick_reasons
 from ducklake_orch.dagster.outside_changes import changed_keys, may_become
 from ducklake_orch.dagster.table_names import Assets, plain_metadata, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
@@ -58,7 +59,12 @@ def ducklake_snapshot_sensor(
         required_resource_keys={lake},
         minimum_interval_seconds=minimum_interval_seconds,
         default_status=default_status,
-        description=f"Changes in the lake `{lake}` from outside Dagster.",
+        description=(
+            f"Looks for rows that programs other than Dagster changed in the lake `{lake}`, and"
+            f" {'observes their assets' if job is None else 'requests runs of the job for them'}."
+            " Each tick says what it found. A tick fails if the lake does not open; the next one repeats its work."
+            " What helps: `ducklake-orch doctor`, and `ducklake-orch snapshots` for who wrote when."
+        ),
     )
     def evaluate(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
         opened: DuckLake = getattr(context.resources, lake).lake()
@@ -67,11 +73,10 @@ def ducklake_snapshot_sensor(
         newest, before = latest[0].snapshot_id, _Cursor.read(context.cursor)
         if before is None or newest < before.snapshot:
             # A lake that was created anew has lower snapshot ids: the sensor begins with it again.
-            context.update_cursor(str(_Cursor(newest)))
-            return dg.SkipReason(f"The sensor starts at snapshot {newest}.")
+            return _skipped(f"The sensor starts at snapshot {newest}.", _Cursor(newest))
         seen = before.snapshot
         if newest == seen and not before.pending:
-            return dg.SkipReason(f"There is no snapshot after {newest}.")
+            return _skipped(f"There is no snapshot after {newest}.", before)
         # Snapshot ids have no gaps except for expired ones, so the difference bounds the number.
         recent = opened.snapshots(newest - seen) if newest > seen else []
         foreign = [snapshot for snapshot in recent if snapshot.snapshot_id > seen and not _is_known(snapshot)]
@@ -79,17 +84,22 @@ def ducklake_snapshot_sensor(
         events = [
             event for spec in specs for event in changes.of_asset(spec, table_named(spec.key, spec.metadata, schema))
         ]
-        cursor = str(_Cursor(newest, changes.pending))
+        cursor = _Cursor(newest, changes.pending)
+        news = tick_reasons.seen(seen, newest, changes.changed, events=bool(events))
+        reason = " ".join([news, *tick_reasons.waiting(changes.pending)])
         if not events:
-            context.update_cursor(cursor)
-            return dg.SkipReason(f"Snapshots {seen + 1} to {newest} are from Dagster runs or change other tables.")
+            return _skipped(reason, cursor)
         if job is None:
-            return dg.SensorResult(asset_events=events, cursor=cursor)
+            # Without a run request, Dagster shows the tick as skipped, with this reason.
+            reason = f"{tick_reasons.observed(events, before.pending)} {reason}"
+            return dg.SensorResult(asset_events=events, skip_reason=reason, cursor=str(cursor))
         partitioned = {spec.key for spec in specs if spec.partitions_def is not None}
         requests = [_request(name, event) for event in events if event.partition or event.asset_key not in partitioned]
         if len(requests) < len(events):
             context.log.warning("The partitions of some changes are unknown, so no run is requested for them.")
-        return dg.SensorResult(run_requests=requests, cursor=cursor)
+        if not requests:
+            return _skipped(f"{reason} The changed partitions are unknown, so no run is requested.", cursor)
+        return dg.SensorResult(run_requests=requests, cursor=str(cursor))
 
     return evaluate
 
@@ -119,6 +129,10 @@ class _Cursor:
         return json.dumps({"snapshot": self.snapshot, "pending": pending}) if pending else str(self.snapshot)
 
 
+def _skipped(reason: str, cursor: _Cursor) -> dg.SensorResult:
+    return dg.SensorResult(skip_reason=reason, cursor=str(cursor))
+
+
 def _bounded(keys: Mapping[str, int]) -> dict[str, int]:
     """Return at most `_LIMIT` pending keys, the most recently changed ones."""
     return dict(sorted(keys.items(), key=lambda pair: (-pair[1], pair[0]))[:_LIMIT])
@@ -135,6 +149,7 @@ class _Changes:
         waiting: By asset, keys of earlier changes that had no partition.
 
     Attributes:
+        changed: The assets whose rows the foreign snapshots changed.
         pending: By asset, keys that still have no partition.
     """
 
@@ -151,6 +166,7 @@ class _Changes:
         self._tables = tables
         self._foreign = foreign
         self._waiting = waiting
+        self.changed: list[str] = []
         self.pending: dict[str, Mapping[str, int]] = {}
 
     def of_asset(self, spec: dg.AssetSpec, name: TableName) -> Iterator[dg.AssetObservation]:
@@ -159,6 +175,7 @@ class _Changes:
         changed = [snapshot for snapshot in self._foreign if table is not None and _changes(snapshot, table)]
         metadata: dict[str, Any] = {"dagster/table_name": table_address(self._lake, name)}
         if changed:
+            self.changed.append(spec.key.to_user_string())
             authors = {snapshot.author for snapshot in changed if snapshot.author}
             metadata["ducklake/snapshots"] = len(changed)
             metadata["ducklake/author"] = ", ".join(sorted(authors)) or "unknown"

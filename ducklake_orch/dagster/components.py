@@ -45,6 +45,7 @@ class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     )
     cron_schedule: str | None = Field(default=None, description="Cron schedule; by default between 3:00 and 4:00.")
     execution_timezone: str = Field(default="UTC", description="Time zone of the schedule.")
+    owners: list[str] | None = Field(default=None, description="Owners of the assets: emails, or `team:<name>`.")
     pool: str | None = Field(default=None, description="Pool of the assets.")
     fresh_within_hours: float | None = Field(default=36, description="Maximum age of an asset's last run.")
     op_outputs_older_than_days: float | None = Field(
@@ -64,6 +65,7 @@ class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
             policy=self.policy,
             cron_schedule=self.cron_schedule,
             execution_timezone=self.execution_timezone,
+            owners=self.owners,
             pool=self.pool,
             fresh_within=None if hours is None else timedelta(hours=hours),
             op_outputs_older_than=None if days is None else timedelta(days=days),

@@ -1,14 +1,17 @@
 """Asset checks for the health of tables and for the consistency of the lake (fsck)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 import dagster as dg
 
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.dagster import descriptions
 from ducklake_orch.dagster.check_results import LAKE_METRICS, TABLE_METRICS, figures_of
 from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.table_names import Assets, specs_of, table_named
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection
 from ducklake_orch.results import Finding
@@ -32,49 +35,101 @@ def build_health_checks(
     reaches the first threshold of the policy is a warning, and the second threshold an error. One step computes all
     health checks.
 
+    A run that materializes some of the assets evaluates the checks of their tables. If Dagster maintains the lake, pass
+    the assets to `build_maintenance_definitions(checked_assets=…)` instead: its job evaluates all checks. Otherwise
+    give the checks a job: `dg.define_asset_job("health", dg.AssetSelection.checks(*checks))`.
+
     Args:
         assets: The assets; the IO manager's rules name their tables.
         lake: The key of the lake's resource.
         schema: Schema of assets whose key names none.
         fsck: Also check that `lake.fsck()` finds nothing.
     """
-    specs = specs_of(assets)
-    tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs}
-    lake_asset = dg.AssetKey([lake, "health"])
-    checks = [dg.AssetCheckSpec(metric, asset=key) for key in tables for metric in TABLE_METRICS]
-    checks += [dg.AssetCheckSpec(metric, asset=lake_asset) for metric in LAKE_METRICS]
+    checks = health_checks(assets, lake, schema, name=lake)
+    return checks if fsck else checks[:1]
+
+
+def health_checks(
+    assets: Assets,
+    lake: str,
+    schema: str,
+    *,
+    name: str,
+    policy: MaintenancePolicy | Mapping[str, Any] | None = None,
+    after: Sequence[dg.AssetKey] = (),
+) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of health and the checks of consistency.
+
+    Args:
+        assets: The assets.
+        lake: The key of the lake's resource.
+        schema: Schema of assets whose key names none.
+        name: The prefix of the names: `<name>/health` is the key of the lake's checks.
+        policy: The policy that grades the figures; by default that of the lake's configuration.
+        after: Assets that a run materializes before it evaluates the checks.
+    """
+    tables = {spec.key: table_named(spec.key, spec.metadata, schema) for spec in specs_of(assets)}
+    lake_asset = health_key(name)
+
+    def spec(check: str, asset: dg.AssetKey, description: str) -> dg.AssetCheckSpec:
+        return dg.AssetCheckSpec(check, asset=asset, description=description, additional_deps=after)
+
+    checks = [spec(metric, key, descriptions.of_figure(metric)) for key in tables for metric in TABLE_METRICS]
+    checks += [spec(metric, lake_asset, descriptions.of_figure(metric)) for metric in LAKE_METRICS]
 
     # `can_subset`: a job that selects some assets runs only their checks.
-    @dg.multi_asset_check(name=f"{lake}_health", specs=checks, required_resource_keys={lake}, can_subset=True)
+    @dg.multi_asset_check(
+        name=f"{name}_health",
+        specs=checks,
+        description=f"Measures the lake `{lake}` and grades its figures. `ducklake-orch health` does the same.",
+        required_resource_keys={lake},
+        can_subset=True,
+    )
     def healthy(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The health of the lake was not checked", {}):
             opened: DuckLake = getattr(context.resources, lake).existing_lake()
             selected = _selected_checks(context)
-            for key in selected.keys() & tables.keys():
-                _refuse_missing(opened, tables[key])
+            stored = _stored(opened, tables)
+            yield from _not_stored(opened, selected, tables.keys() - stored.keys())
+            measured = [key for key in selected if key in stored or key == lake_asset]
+            if not measured:
+                return
             # A run that materializes some assets measures only their tables.
-            health = opened.health(tables=None if lake_asset in selected else [tables[key] for key in selected])
-            for key, metrics in selected.items():
-                selection = Selection(tables=[tables[key]] if key in tables else None)
-                for metric in metrics:
+            some = None if lake_asset in selected else [stored[key] for key in measured]
+            health = opened.health(policy, tables=some)
+            for key in measured:
+                selection = Selection(tables=[stored[key]] if key in stored else None)
+                for metric in selected[key]:
                     yield figures_of(health, metric, selection).check(metric, key)
 
-    if not fsck:
-        return [healthy]
-    consistency = [dg.AssetCheckSpec(CONSISTENT, asset=key) for key in tables]
+    about = descriptions.of_consistency("the table")
+    consistency = [spec(CONSISTENT, key, about) for key in tables]
 
-    @dg.multi_asset_check(name=f"{lake}_fsck", specs=consistency, required_resource_keys={lake}, can_subset=True)
+    @dg.multi_asset_check(
+        name=f"{name}_fsck",
+        specs=consistency,
+        description=f"Checks tables of the lake `{lake}`. `ducklake-orch fsck` does the same.",
+        required_resource_keys={lake},
+        can_subset=True,
+    )
     def consistent(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with failures("The lake was not checked", {}):
+            opened: DuckLake = getattr(context.resources, lake).existing_lake()
             selected = _selected_checks(context)
-            report = getattr(context.resources, lake).lake().fsck(tables=[tables[key] for key in selected])
-        for key in selected:
-            # A finding without a table concerns all tables.
-            yield consistency_check(
-                [finding for finding in report.findings if finding.table in (None, str(tables[key]))], key
-            )
+            stored = _stored(opened, tables)
+            yield from _not_stored(opened, selected, tables.keys() - stored.keys())
+            checked = {key: stored[key] for key in selected if key in stored}
+            findings = _findings(opened, list(checked.values())) if checked else []
+            for key, table in checked.items():
+                # A finding without a table concerns all tables.
+                yield consistency_check([finding for finding in findings if finding.table in (None, str(table))], key)
 
     return [healthy, consistent]
+
+
+def health_key(name: str) -> dg.AssetKey:
+    """Return the key under which the health of a whole lake is checked."""
+    return dg.AssetKey([name, "health"])
 
 
 def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = None) -> dg.AssetCheckResult:
@@ -87,6 +142,7 @@ def consistency_check(findings: Sequence[Finding], asset: dg.AssetKey | None = N
         check_name=CONSISTENT,
         asset_key=asset,
         severity=dg.AssetCheckSeverity.ERROR if error else dg.AssetCheckSeverity.WARN,
+        description=f"{len(problems)} found, such as: {problems[0]}" if problems else None,
         metadata={
             "ducklake/findings": len(problems),
             **({"ducklake/report": dg.MetadataValue.md("\n".join(shown))} if shown else {}),
@@ -102,6 +158,30 @@ def _selected_checks(context: dg.AssetCheckExecutionContext) -> dict[dg.AssetKey
     return selected
 
 
-def _refuse_missing(lake: DuckLake, table: TableName) -> None:
-    if not lake.exists(str(table)):
-        raise ObjectNotFoundError(f"Lake `{lake.config.name}` has no table `{table}`.", remedy="Materialize its asset.")
+def _findings(lake: DuckLake, tables: Sequence[TableName]) -> Sequence[Finding]:
+    """Return the findings of fsck on some tables."""
+    report = lake.fsck(tables=tables)
+    if len(tables) == 1 or len(report.findings) == sum(report.counts.values()):
+        return report.findings
+    # A report lists only the first findings of each code, so that one bad table can hide another.
+    return list(dict.fromkeys(finding for table in tables for finding in lake.fsck(tables=[table]).findings))
+
+
+def _stored(lake: DuckLake, tables: Mapping[dg.AssetKey, TableName]) -> dict[dg.AssetKey, TableName]:
+    """Return the tables that exist, as the catalog spells their names."""
+    known = [TableName(table.schema, table.table) for table in lake.tables()]
+    return {key: found for key, name in tables.items() for found in known if name.names(*found)}
+
+
+def _not_stored(
+    lake: DuckLake, selected: Mapping[dg.AssetKey, Sequence[str]], missing: AbstractSet[dg.AssetKey]
+) -> Iterator[dg.AssetCheckResult]:
+    """Return the results of the selected checks of assets that have no table."""
+    for key, check in ((key, check) for key, checks in selected.items() if key in missing for check in checks):
+        yield dg.AssetCheckResult(
+            passed=False,
+            check_name=check,
+            asset_key=key,
+            severity=dg.AssetCheckSeverity.WARN,
+            description=f"Lake `{lake.config.name}` has no table of this asset yet: materialize it.",
+        )

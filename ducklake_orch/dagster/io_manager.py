@@ -17,10 +17,17 @@ from ducklake_orch.dagster.resource import LakeResource
 from ducklake_orch.dagster.table_names import at_run_time, definition_of, described, described_input, table_of
 from ducklake_orch.dagster.table_owners import refuse_other_owners
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.quoting import TableName, folded, literal
+from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError
-from ducklake_orch.host_partitions import PartitionColumn, Slice, condition, partition_columns, partition_transforms
-from ducklake_orch.host_partitions.frame_kinds import read_as, typed
+from ducklake_orch.host_partitions import (
+    PartitionColumn,
+    Slice,
+    condition,
+    partition_columns,
+    partition_transforms,
+    written_columns,
+)
+from ducklake_orch.host_partitions.frame_kinds import read_as, readable_twice, types_of
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
 
@@ -142,13 +149,14 @@ class _Output:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
         mode = self._mode()
         options = {name: self.settings[key] for key, name in _WRITE_OPTIONS.items() if key in self.settings}
-        data, types = typed(data)
+        data = readable_twice(data)
         if self.part is not None:
-            stored = self._stored_types()
-            known = {folded(name) for name in stored}
-            all_types = stored | {name: kind for name, kind in types.items() if folded(name) not in known}
-            what = described(self.context)
-            self.columns = partition_columns(what, self.part.dimensions, self.settings.get("partition_expr"), all_types)
+            what, expression, stored = (
+                described(self.context),
+                self.settings.get("partition_expr"),
+                self._stored_types(),
+            )
+            self.columns = written_columns(what, self.part.dimensions, expression, stored, lambda: types_of(data))
             if not stored:
                 options.setdefault("partition_by", partition_transforms(self.part, self.columns))
         where = self._replaced(mode)
@@ -164,7 +172,7 @@ class _Output:
                 **options,
             )
         except DataError:
-            self.details["schema_difference"] = event_metadata.difference(types, self._stored_types())
+            self.details["schema_difference"] = event_metadata.difference(types_of(data), self._stored_types())
             raise
 
     def _commit(self) -> CommitInfo:

@@ -10,13 +10,15 @@ import dagster as dg
 from pydantic import Field
 
 from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy, read_policy
+from ducklake_orch.dagster import descriptions
 from ducklake_orch.dagster.check_results import figures_of, of_operation
 from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.event_metadata import failures
-from ducklake_orch.dagster.health_checks import CONSISTENT, consistency_check
+from ducklake_orch.dagster.health_checks import CONSISTENT, consistency_check, health_checks, health_key
 from ducklake_orch.dagster.maintenance_metadata import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.op_outputs import KEPT, drop_op_outputs, refuse_below_floor
 from ducklake_orch.dagster.resource import LakeResource
+from ducklake_orch.dagster.table_names import Assets
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection
@@ -42,8 +44,11 @@ def build_maintenance_definitions(
     schemas: Sequence[str] | None = None,
     tables: Sequence[str] | None = None,
     policy: MaintenancePolicy | Mapping[str, Any] | None = None,
+    checked_assets: Assets = (),
+    schema: str = "main",
     cron_schedule: str | None = None,
     execution_timezone: str = "UTC",
+    owners: Sequence[str] | None = None,
     pool: str | None = None,
     retry_policy: dg.RetryPolicy | None = _RETRY,
     fresh_within: timedelta | None = timedelta(hours=36),
@@ -57,6 +62,9 @@ def build_maintenance_definitions(
     `<name>_maintenance` is the job. Its schedule has the same name and is stopped by default.
     `<name>_maintenance_plan` is a job that only plans.
 
+    `checked_assets` get the checks of `build_health_checks`, and the lake gets those of `<name>/health`. The job
+    evaluates all of them after the last operation. Runs that materialize a checked asset evaluate its checks, too.
+
     Args:
         lake: The key of the lake's resource.
         name: The prefix of all these names; by default the key.
@@ -64,8 +72,11 @@ def build_maintenance_definitions(
         schemas: Only tables in these schemas, by name or pattern. `expire`, `cleanup` and `orphans` cover the lake.
         tables: Only these tables, by name or pattern.
         policy: The maintenance policy; by default that of the lake's configuration.
+        checked_assets: Assets whose tables are checked; the IO manager's rules name the tables.
+        schema: Schema of checked assets whose key names none.
         cron_schedule: The schedule; by default between 3:00 and 4:00, at a minute that depends on the name.
         execution_timezone: The zone of the schedule.
+        owners: The owners of the assets: emails, or teams as `team:<name>`.
         pool: The pool of the assets; by default `<name>_maintenance`.
         retry_policy: The retry policy of the assets, for failures that pass, such as another running maintenance.
         fresh_within: How old the last run of an asset may be; None allows any age.
@@ -83,25 +94,40 @@ def build_maintenance_definitions(
     if op_outputs_older_than is not None:
         refuse_below_floor(op_outputs_older_than)
     maintenance = _LakeMaintenance(lake, name, policy, schemas, tables, spark, op_outputs_older_than)
-    options: dict[str, Any] = {"pool": pool or f"{name}_maintenance", "retry_policy": retry_policy}
+    shown: dict[str, Any] = {
+        "group_name": f"{name}_maintenance",
+        "kinds": {"ducklake", "maintenance"},
+        "owners": owners,
+    }
+    options: dict[str, Any] = {"pool": pool or f"{name}_maintenance", "retry_policy": retry_policy, **shown}
     if fresh_within is not None:
         options["freshness_policy"] = dg.FreshnessPolicy.time_window(fail_window=fresh_within)
     assets: list[dg.AssetsDefinition] = []
     for operation in chosen:
         deps = [assets[-1].key] if assets else []
         assets.append(maintenance.asset(operation, deps, **options))
-    job = dg.define_asset_job(f"{name}_maintenance", dg.AssetSelection.assets(*assets), description=maintenance.about)
+    health: list[dg.AssetChecksDefinition] = []
+    lake_asset: list[dg.AssetSpec] = []
+    if checked_assets:
+        health = health_checks(checked_assets, lake, schema, name=name, policy=policy, after=[assets[-1].key])
+        lake_asset = [dg.AssetSpec(health_key(name), description=descriptions.of_lake(lake), **shown)]
+    job = dg.define_asset_job(
+        f"{name}_maintenance",
+        dg.AssetSelection.assets(*assets) | dg.AssetSelection.checks(*health),
+        description=f"{maintenance.about} Runs {', '.join(chosen)}, then the checks. {descriptions.JOB}",
+    )
     minute = zlib.crc32(name.encode()) % 60  # spreads the start times of several lakes
     schedule = dg.ScheduleDefinition(
         name=f"{name}_maintenance",
         job=job,
         cron_schedule=cron_schedule or f"{minute} 3 * * *",
         execution_timezone=execution_timezone,
+        description=f"{maintenance.about} Runs the job `{name}_maintenance`. {descriptions.SCHEDULE}",
         default_status=dg.DefaultScheduleStatus.STOPPED,
     )
     return dg.Definitions(
-        assets=assets,
-        asset_checks=[maintenance.consistency(chosen[-1])],
+        assets=[*assets, *lake_asset],
+        asset_checks=[maintenance.consistency(chosen[-1]), *health],
         jobs=[job, maintenance.plan_job(chosen)],
         schedules=[schedule],
     )
@@ -134,7 +160,9 @@ class _LakeMaintenance:
 
     def asset(self, operation: str, deps: Sequence[dg.AssetKey], **options: Any) -> dg.AssetsDefinition:
         """Return the asset of an operation."""
-        checks = [STEPS, *of_operation(operation)]
+        key = self.key(operation)
+        checks = {STEPS: descriptions.of_steps(operation)}
+        checks |= {metric: descriptions.of_figure(metric) for metric in of_operation(operation)}
 
         # A parametrized `MaterializeResult[...]` would make Dagster expect a frame, so the parameter is left out.
         def operate(context: dg.AssetExecutionContext, config: MaintenanceConfig) -> dg.MaterializeResult:  # type: ignore[type-arg]
@@ -154,19 +182,17 @@ class _LakeMaintenance:
                 health = lake.health(self._policy(lake, config))
             selection = Selection(**self._selection(config))
             grades = [figures_of(health, metric, selection).check() for metric in of_operation(operation)]
-            metadata = report_metadata(report, health)
+            metadata = report_metadata(operation, report, health)
             if dropped is not None:
                 metadata["ducklake/op_outputs_dropped"] = len(dropped)
             return dg.MaterializeResult(metadata=metadata, check_results=[step_check(STEPS, report), *grades])
 
         decorate = dg.asset(
-            key=self.key(operation),
+            key=key,
             deps=list(deps),
-            description=f"{self.about} See `{operation}` in its policy.",
-            group_name=f"{self.name}_maintenance",
-            kinds={"ducklake"},
+            description=descriptions.of_operation(operation, self.about),
             required_resource_keys={self.lake},
-            check_specs=[dg.AssetCheckSpec(check, asset=self.key(operation)) for check in checks],
+            check_specs=[dg.AssetCheckSpec(check, asset=key, description=about) for check, about in checks.items()],
             **options,
         )
         asset: dg.AssetsDefinition = decorate(operate)
@@ -175,7 +201,12 @@ class _LakeMaintenance:
     def consistency(self, operation: str) -> dg.AssetChecksDefinition:
         """Return the fsck check, which runs after the last operation."""
 
-        @dg.asset_check(asset=self.key(operation), name=CONSISTENT, required_resource_keys={self.lake})
+        @dg.asset_check(
+            asset=self.key(operation),
+            name=CONSISTENT,
+            description=descriptions.of_consistency("the lake"),
+            required_resource_keys={self.lake},
+        )
         def consistent(context: dg.AssetCheckExecutionContext) -> dg.AssetCheckResult:
             with failures("The lake was not checked", {}):
                 return consistency_check(self._resource(context).lake().fsck().findings)
@@ -197,7 +228,7 @@ class _LakeMaintenance:
                 planned = plan_metadata(made_plan, operation)
                 context.log_event(dg.AssetObservation(self.key(operation), metadata=planned))
 
-        @dg.job(name=f"{self.name}_maintenance_plan", description=f"{self.about} Plans only; changes nothing.")
+        @dg.job(name=f"{self.name}_maintenance_plan", description=f"{self.about} {descriptions.PLAN_JOB}")
         def planning() -> None:
             plan()
 

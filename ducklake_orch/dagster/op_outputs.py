@@ -64,7 +64,7 @@ def drop_op_outputs(lake: "DuckLake", older_than: timedelta = KEPT) -> list[str]
     named = [table for table in lake.tables() if _is_output_name(table.table)]
     if not named:
         return []
-    written = last_commits(lake.reading(), [table.table_id for table in named], "dagster:")
+    written = last_commits(lake.reading(entering=False), [table.table_id for table in named], "dagster:")
     before = time.time() - older_than.total_seconds()
     old = [table for table in named if table.table_id in written and written[table.table_id].committed_at < before]
     names = [str(TableName(table.schema, table.table)) for table in old]

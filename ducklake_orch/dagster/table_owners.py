@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from ducklake_orch.catalog.commit import last_commits
+from ducklake_orch.catalog.commit import last_commit
 from ducklake_orch.dagster.output_run import ASSET_KEY, asset_of, has_step
 from ducklake_orch.dagster.table_names import (
     plain_metadata,
@@ -16,7 +16,7 @@ from ducklake_orch.dagster.table_names import (
     table_named,
 )
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ConfigError, LakeNotFoundError
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 
 
@@ -69,23 +69,12 @@ def refuse_other_owners(
         return None
     own, earlier = context.asset_key.to_user_string(), metadata.get("renamed_from") or []
     known = [name[:100] for name in (own, *([earlier] if isinstance(earlier, str) else earlier))]
-    if (last := _last_asset(lake, table)) is None:
-        at = next((snapshot.snapshot_id for snapshot in lake.snapshots(1)), 0)
-        if (last := _last_asset(lake, table)) is None:
-            return at
-    if last not in known:
-        raise shared(table, [own, last])
+    last, snapshot = last_commit(lake.reading(entering=False), table, ASSET_KEY)
+    if last is None:
+        return snapshot
+    if (other := asset_of(last.key)) not in known:
+        raise shared(table, [own, other])
     return None
-
-
-def _last_asset(lake: DuckLake, table: TableName) -> str | None:
-    """Return the last asset that wrote a table, cut to 100 characters."""
-    try:
-        table_id = next(known.table_id for known in lake.tables() if table.names(known.schema, known.table))
-    except (StopIteration, LakeNotFoundError):
-        return None
-    last = last_commits(lake.reading(), [table_id], ASSET_KEY).get(table_id)
-    return None if last is None else asset_of(last.key)
 
 
 def _graphs(context: dg.OutputContext) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
 from ducklake_orch.engine.retention_floors import refuse_below_floor
+from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.engine.scripts import Command, redact, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed
@@ -71,7 +72,7 @@ def only_reads(commands: str | Sequence[str]) -> bool:
     """Whether no command writes, as far as they can be parsed."""
     try:
         scripts = [commands] if isinstance(commands, str) else list(commands)
-        with duckdb.connect() as con:
+        with scratch() as con:
             return all(command.kind == "query" for script in scripts for command in split(con, script))
     except (duckdb.Error, TypeError):
         return False  # `execute` reports what is wrong with them

@@ -97,8 +97,12 @@ class TableName(NamedTuple):
         return ".".join(part if re.fullmatch(r"[^.\"]+", part) else identifier(part) for part in self)
 
 
-def table_name(name: str) -> TableName:
-    """Parse `table` or `schema.table`, each part optionally in double quotes; the default schema is `main`.
+def table_name(name: str, schema: str = "main") -> TableName:
+    """Parse `table` or `schema.table`, each part optionally in double quotes.
+
+    Args:
+        name: The name.
+        schema: The schema of a name without a schema.
 
     Raises:
         ConfigError: When the name has no parts or too many.
@@ -117,4 +121,4 @@ def table_name(name: str) -> TableName:
             f"`{name}` is not the name of a table.",
             remedy='Write `table` or `schema.table`; put a part with a dot or a quote in double quotes: `main."a.b"`.',
         )
-    return TableName(*parts) if len(parts) == 2 else TableName("main", parts[0])
+    return TableName(*parts) if len(parts) == 2 else TableName(schema, parts[0])

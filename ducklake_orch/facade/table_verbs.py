@@ -79,20 +79,24 @@ class TableVerbs(LakeBase):
         drop = f"DROP TABLE {maybe}{table_name(table).sql(self.config.alias)}"
         run_statements(self.config, f"dropping table `{table}`", [drop], commit)
 
-    def tables(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Table]:
+    def tables(
+        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, rows: bool = False
+    ) -> list[Table]:
         """List the lake's tables. A lake that the first write will create has none.
 
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            rows: Also count the rows of each table, as `lake.table(…).count()` does.
 
         Examples:
             >>> [f"{table.schema}.{table.table}" for table in lake.tables()]
             ['main.orders']
         """
+        from ducklake_orch.catalog.scan import counted_tables
         from ducklake_orch.engine import introspection
 
-        return self._read_if_created(introspection.tables, [], snapshot, as_of)
+        return self._read_if_created(counted_tables if rows else introspection.tables, [], snapshot, as_of)
 
     def exists(self, table: str) -> bool:
         """Whether the lake has a table of that name.

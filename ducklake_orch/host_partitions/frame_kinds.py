@@ -38,18 +38,23 @@ def check_kind(kind: str, setting: str) -> None:
         raise ConfigError(f"{setting} = {kind!r} is not a kind of frame.", remedy=nearest(str(kind), KINDS))
 
 
-def typed(data: Any) -> tuple[Any, dict[str, str]]:
-    """Return the DuckDB types of a frame's columns, and the frame in a form that can still be read."""
+def readable_twice(data: Any) -> Any:
+    """Return a frame whose types can be read before its rows: a lazy one would be computed twice."""
     import duckdb
 
     from ducklake_orch.catalog.writing import Source
 
     if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
-        data = data.collect()  # a LazyFrame would be computed twice
-    elif isinstance(data, duckdb.DuckDBPyRelation):
-        data = Source(data)  # a relation would be computed twice, too
-    with duckdb.connect() as con:
-        return data, {name: str(kind) for name, kind in rows_of(data).types(con)}
+        return data.collect()
+    return Source(data) if isinstance(data, duckdb.DuckDBPyRelation) else data
+
+
+def types_of(data: Any) -> dict[str, str]:
+    """Return the DuckDB types of a frame's columns, by name."""
+    from ducklake_orch.engine.scratch import scratch
+
+    with scratch() as con:
+        return {name: str(kind) for name, kind in rows_of(data).types(con)}
 
 
 def read_as(

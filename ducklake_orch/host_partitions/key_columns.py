@@ -1,7 +1,7 @@
 """Finds the column or expression that holds the key of a partition dimension, and its kind of values."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -64,6 +64,28 @@ def partition_columns(
     return {name: _column(what, given[name], types) for name in dimensions}
 
 
+def written_columns(
+    what: str,
+    dimensions: Sequence[str],
+    partition_expr: object,
+    stored: Mapping[str, str],
+    arriving: Callable[[], Mapping[str, str]],
+) -> dict[str, PartitionColumn]:
+    """Find the column of each dimension for a write, which can create the table or add the column.
+
+    Args:
+        what: The asset, for messages.
+        dimensions: Names of the dimensions.
+        partition_expr: The asset's setting; see `partition_columns`.
+        stored: Types of the table's columns by name; none if the table does not exist.
+        arriving: Returns the types of the data's columns; called only if the table does not have all the columns.
+    """
+    known = set(map(folded, stored))
+    if not all(folded(_plain(given)) in known for given in _by_dimension(what, dimensions, partition_expr).values()):
+        stored = {**stored, **{name: kind for name, kind in arriving().items() if folded(name) not in known}}
+    return partition_columns(what, dimensions, partition_expr, stored)
+
+
 def partition_transforms(part: Slice, columns: Mapping[str, PartitionColumn]) -> list[str] | None:
     """Return the partition keys of a new table, so that each host partition is a set of whole files."""
     keys: list[str] = []
@@ -120,10 +142,7 @@ def _by_dimension(what: str, dimensions: Sequence[str], given: object) -> dict[s
 
 def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionColumn:
     known = {folded(name): name for name in types}
-    plain = expression.strip()
-    if plain.startswith('"') and plain.endswith('"') and len(plain) > 2:
-        plain = plain[1:-1].replace('""', '"')
-    name = known.get(folded(plain))
+    name = known.get(folded(_plain(expression)))
     type_name = types[name] if name is not None else _type_of(what, expression, types)
     for kind, pattern in _KINDS.items():
         if re.fullmatch(pattern, type_name):
@@ -133,6 +152,14 @@ def _column(what: str, expression: str, types: Mapping[str, str]) -> PartitionCo
         f"{what}: `partition_expr` = {expression!r} is of type {type_name}, which cannot hold partition keys.",
         remedy=f"Use a {', '.join(kinds)} or {last}, for example a CAST(…).",
     )
+
+
+def _plain(expression: str) -> str:
+    """Return the name of the column if the expression is one."""
+    plain = expression.strip()
+    if plain.startswith('"') and plain.endswith('"') and len(plain) > 2:
+        return plain[1:-1].replace('""', '"')
+    return plain
 
 
 def _type_of(what: str, expression: str, types: Mapping[str, str]) -> str:

@@ -3,6 +3,7 @@
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pandas
@@ -20,6 +21,7 @@ from airflow.sdk import DAG, task
 from ducklake_orch.airflow import DuckLakeHook
 from ducklake_orch.errors import (
     ConfigError,
+    DuckLakeOrchError,
     MaintenanceFloorError,
     ObjectNotFoundError,
     ReadOnlyError,
@@ -171,8 +173,28 @@ def test_insert_rows_commits_once_unless_commit_every_is_set(conn_id: str) -> No
     assert hook.get_records("SELECT * FROM t") == [(*VALUES[:7], [1, 2], None)] * 3
     hook.insert_rows("t", ((n, str(n)) for n in range(25)), target_fields=["a", "b"], commit_every=10)
     assert snapshot_ids(hook) == [0, 1, 2, 3, 4, 5]
-    with pytest.raises(ConfigError, match="merge"):
-        hook.insert_rows("t", [VALUES], replace=True)
+
+
+def test_rows_replace_those_with_equal_keys(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (id INTEGER, day DATE, b TEXT, c DOUBLE); INSERT INTO t VALUES (1, '2024-01-01', 'x', 1)")
+    rows = [(1, "2024-01-01", "y"), (1, date(2024, 1, 2), None), (1, "2024-01-02", "last")]
+    hook.insert_rows("t", rows, ["id", "day", "b"], replace=True, replace_index=["ID", "day"])
+    assert hook.get_records("SELECT * FROM t ORDER BY ALL") == [
+        (1, date(2024, 1, 1), "y", 1.0),
+        (1, date(2024, 1, 2), "last", None),
+    ]
+    assert snapshot_ids(hook) == [0, 1, 2]
+    hook.insert_rows("t", [(1, "2024-01-01")], ["id", "day"], replace=True, replace_index=["id", "day"])
+    assert hook.get_first("SELECT count(*) FROM t") == (2,)
+    with pytest.raises(ConfigError, match="replace_index"):
+        hook.insert_rows("t", rows, ["id", "day", "b"], replace=True)
+    with pytest.raises(ConfigError, match="no column `idd`"):
+        hook.insert_rows("t", [(1,)], ["idd"], replace=True, replace_index="idd")
+    refused: list[list[Any]] = [[(1, "2024-01-01"), (2,)], [("x", "2024-01-01")], [(None, "2024-01-01")]]
+    for wrong in refused:
+        with pytest.raises(DuckLakeOrchError):
+            hook.insert_rows("t", wrong, ["id", "day"], replace=True, replace_index="id")
 
 
 def test_queries_return_pandas_polars_and_chunked_frames(conn_id: str) -> None:

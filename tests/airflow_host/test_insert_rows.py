@@ -105,6 +105,18 @@ def test_pandas_rows_are_inserted_with_nulls_for_missing_values(conn_id: str) ->
     assert hook.lake().table("t").count() == 2
 
 
+def test_mappings_are_inserted_by_the_names_of_their_values(conn_id: str) -> None:
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (a INTEGER, b VARCHAR)")
+    hook.insert_rows("t", [{"b": "x", "A": 1}, {"a": 2}])
+    hook.insert_rows("t", [{"a": 3, "b": "z", "ignored": 0}], target_fields=["a"])
+    assert hook.get_records("FROM t ORDER BY a") == [(1, "x"), (2, None), (3, None)]
+    with pytest.raises(DataError, match="Row 1 for `t`: The table has no column `bb`") as refused:
+        hook.insert_rows("t", [{"a": 4}, {"a": 5, "bb": "y"}])
+    assert "`b`" in str(refused.value.remedy)
+    assert hook.get_first("SELECT count(*) FROM t") == (3,)
+
+
 def test_misspelt_arguments_are_refused(conn_id: str) -> None:
     hook = DuckLakeHook()
     rows: list[Any] = []

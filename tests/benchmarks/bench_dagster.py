@@ -1,6 +1,6 @@
-"""The overhead of the IO manager over a write, and a backfill compared with dagster-deltalake on the same frames.
+"""The overhead of the IO manager over a write, and a backfill compared with other IO managers on the same frames.
 
-Run it with `make bench-dagster`. Everything runs in one process, alternating between the two packages.
+Run it with `make bench-dagster`. Everything runs in one process, alternating between the packages.
 """
 
 import argparse
@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pandas as pd
 import pyarrow as pa
 from dagster_deltalake import DeltaLakePyarrowIOManager, LocalConfig
+from dagster_duckdb_pandas import DuckDBPandasIOManager
 
 from ducklake_orch import DuckLake
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource
 
 FIRST = date(2026, 1, 1)
-OURS, THEIRS = "DuckLakeIOManager", "dagster-deltalake"
+OURS, DELTA, DUCKDB = "DuckLakeIOManager", "dagster-deltalake", "dagster-duckdb-pandas"
 DAYS = dg.DailyPartitionsDefinition(FIRST.isoformat())
 
 
@@ -36,6 +38,18 @@ def asset_of(rows: int) -> dg.AssetsDefinition:
     @dg.asset(key=["bench", "days"], partitions_def=DAYS, metadata={"partition_expr": "day"})
     def days(context: dg.AssetExecutionContext) -> pa.Table:
         return frame(context.partition_key, rows)
+
+    return days
+
+
+def pandas_asset_of(rows: int) -> dg.AssetsDefinition:
+    """Return an asset that produces the same frames for an IO manager of pandas frames."""
+
+    @dg.asset(key=["bench", "days"], partitions_def=DAYS, metadata={"partition_expr": "day"})
+    def days(context: dg.AssetExecutionContext) -> pd.DataFrame:
+        found = frame(context.partition_key, rows).to_pandas()
+        found["day"] = pd.to_datetime(found["day"])  # it compares with timestamps
+        return found
 
     return days
 
@@ -76,17 +90,19 @@ def written(lake: DuckLake, rows: int, keys: Sequence[str]) -> list[float]:
 
 
 def measure(rows: int, keys: Sequence[str], folder: Path) -> None:
-    """Print a line: seconds of each variant, the overhead of the IO manager, and the ratio to dagster-deltalake."""
-    asset = asset_of(rows)
+    """Print a line: seconds of each variant, the overhead of the IO manager, and the ratios to the others."""
+    asset, pandas_asset = asset_of(rows), pandas_asset_of(rows)
     lake = DuckLakeResource(
         name="lake", catalog=f"sqlite:///{folder}/lake.sqlite", storage=f"{folder}/files", create_if_missing=True
     )
+    duckdb = DuckDBPandasIOManager(database=f"{folder}/other.duckdb")
     delta = DeltaLakePyarrowIOManager(root_uri=f"{folder}/delta", storage_options=LocalConfig())
     ways: dict[str, Callable[[Sequence[str]], list[float]]] = {
         "no IO manager": lambda partition_keys: backfill(asset, NoIOManager(), partition_keys),
         "lake.write": lambda partition_keys: written(lake.lake(), rows, partition_keys),
         OURS: lambda partition_keys: backfill(asset, DuckLakeIOManager(lake=lake), partition_keys),
-        THEIRS: lambda partition_keys: backfill(asset, delta, partition_keys),
+        DELTA: lambda partition_keys: backfill(asset, delta, partition_keys),
+        DUCKDB: lambda partition_keys: backfill(pandas_asset, duckdb, partition_keys),
     }
     for way in ways.values():  # warm-up
         way(keys[:1])
@@ -95,9 +111,10 @@ def measure(rows: int, keys: Sequence[str], folder: Path) -> None:
         for name, way in ways.items():
             durations[name] += way(keys[start : start + 5])
     medians = [statistics.median(durations[name]) for name in ways]
-    nothing, write, ours, _ = medians
+    nothing, write, ours = medians[:3]
     shown = [f"{median:.3f} s" for median in medians]
-    shown += [f"{1000 * (ours - write - nothing):.0f} ms", f"{sum(durations[OURS]) / sum(durations[THEIRS]):.2f}"]
+    shown.append(f"{1000 * (ours - write - nothing):.0f} ms")
+    shown += [f"{sum(durations[OURS]) / sum(durations[other]):.2f}" for other in (DELTA, DUCKDB)]
     print(f"| a partition of {rows:,} rows, one of {len(keys) - 1} | {' | '.join(shown)} |", flush=True)
 
 
@@ -108,8 +125,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", type=int, default=[1_000, 1_000_000])
     given = parser.parse_args()
     keys = [(FIRST + timedelta(number)).isoformat() for number in range(given.partitions + 1)]
-    print(f"| Work | no IO manager | lake.write | {OURS} | {THEIRS} | added | {OURS} / {THEIRS} |")
-    print("|---" * 7 + "|", flush=True)
+    head = ["no IO manager", "lake.write", OURS, DELTA, DUCKDB, "added", f"ours / {DELTA}", f"ours / {DUCKDB}"]
+    print(f"| Work | {' | '.join(head)} |")
+    print("|---" * (len(head) + 1) + "|", flush=True)
     for rows in given.rows:
         with tempfile.TemporaryDirectory() as folder:
             measure(rows, keys, Path(folder))

@@ -75,7 +75,7 @@ PARTS = (
     Part(
         "dagster",
         "Dagster",
-        "The overhead of the IO manager over a write, and a backfill compared with `dagster-deltalake`.",
+        "The overhead of the IO manager over a write, and a backfill compared with other IO managers.",
     ),
     Part("large", "A large lake", "The maintenance plan, the health report, and the report page in Chromium."),
     Part(

@@ -90,6 +90,8 @@ def test_counts_include_deleted_and_inlined_rows(lake: DuckLake) -> None:
     ).raise_for_error()
     table = lake.table("t")
     assert [table.count(snapshot=n) for n in range(1, 5)] == [50, 30, 29, 30]
+    assert [lake.tables(rows=True, snapshot=n)[0].rows for n in range(1, 5)] == [50, 30, 29, 30]
+    assert (lake.tables(rows=True)[0].rows, lake.tables()[0].rows) == (30, None)
     assert table.count(as_of=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)) == 30
     (file,) = table.files()
     assert (file.rows, file.deletes) == (50, 21)

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from ducklake_orch import DuckLake
+from ducklake_orch.cli.program import app
 from tests.support.command_line import REPOSITORY, SECRET, run, run_process
 
 COMMANDS = [
@@ -49,6 +51,14 @@ def test_every_command_has_help_and_a_json_option(command: str) -> None:
     assert "--json" in answer.out
 
 
+@pytest.mark.parametrize(
+    ("words", "completed"), [("ducklake-orch sn", "snapshots"), ("ducklake-orch sql --at", "--atomic")]
+)
+def test_a_shell_completes_commands_and_options(words: str, completed: str) -> None:
+    env = {"_DUCKLAKE_ORCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    assert CliRunner().invoke(app, [], env=env, prog_name="ducklake-orch").stdout.split() == [completed]
+
+
 def test_help_loads_no_engine() -> None:
     code = (
         "import sys, ducklake_orch.cli.program;"
@@ -65,11 +75,12 @@ def test_tables_lists_all_tables(lake: DuckLake) -> None:
     assert "main.numbers" in answer.out
     assert "some numbers" in answer.out
     (table,) = run("tables", "--json").json
-    assert (table["schema"], table["table"], table["file_count"]) == ("main", "numbers", 1)
+    assert (table["schema"], table["table"], table["file_count"], table["rows"]) == ("main", "numbers", 1, 15)
 
 
 def test_tables_lists_an_earlier_snapshot(lake: DuckLake) -> None:
     assert run("tables", "--snapshot", "0", "--json").json == []
+    assert run("tables", "--snapshot", "1", "--json").json[0]["rows"] == 20
     assert run("tables", "--snapshot", "0").out == "There are no tables.\n"
 
 
@@ -117,7 +128,10 @@ def test_changes_lists_the_given_snapshots(lake: DuckLake) -> None:
     shown = run("changes", "numbers", "--to", "1", "--limit", "3").out
     assert "insert" in shown
     assert "17 more" in shown
-    assert run("changes", "numbers", "--from", "99").out == "There are no changes.\n"
+    assert run("changes", "numbers", "--from", "4").out == "There are no changes.\n"  # the next snapshot
+    refused = run("changes", "numbers", "--from", "99")
+    assert refused.code == 1
+    assert refused.err.startswith("error: There is no snapshot 99: the latest one is 3.")
     assert run("changes", "numbers", "--from", "2", "--to", "1").code == 2
 
 
@@ -254,7 +268,7 @@ def test_an_error_is_one_line_with_a_remedy(mistake: str, tmp_path: Path) -> Non
 def test_the_process_exits_with_the_code_and_no_traceback(arguments: tuple[str, ...], lake: DuckLake) -> None:
     answer = run_process(*arguments)
     assert answer.code == (1 if arguments[0] == "sql" else 2)
-    assert answer.err.startswith("error: ")
+    assert any(line.startswith("error: ") for line in answer.err.splitlines())
     assert "Traceback" not in answer.err
 
 

@@ -1,6 +1,9 @@
 """`ducklake-orch sql` runs commands from an argument, a file or stdin, and prints their results."""
 
+import getpass
 from pathlib import Path
+
+import pytest
 
 from ducklake_orch import DuckLake
 from tests.support.command_line import run
@@ -9,10 +12,41 @@ from tests.support.command_line import run
 def test_sql_shows_each_command_and_its_rows(lake: DuckLake) -> None:
     answer = run("sql", "INSERT INTO numbers VALUES (100, 'x'); SELECT max(n) AS top, NULL AS nothing FROM numbers")
     assert answer.code == 0
-    assert "1 row" in answer.out
-    assert "snapshot 3 → 4" in answer.out
+    assert "1 row" in answer.err
+    assert "snapshot 3 → 4" in answer.err
     assert "100" in answer.out
     assert "NULL" in answer.out
+
+
+def test_sql_prints_only_rows_on_stdout(lake: DuckLake) -> None:
+    answer = run("sql", "DELETE FROM numbers WHERE n = 5; SELECT n FROM numbers ORDER BY n", "--max-rows", "1")
+    assert answer.out.split() == ["n", "─", "6"]
+    assert "The first 1 row; --max-rows shows more." in answer.err
+
+
+def test_sql_names_its_user_as_the_author(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sql", "DELETE FROM numbers WHERE n = 5", "--atomic")
+    run("sql", "BEGIN; DELETE FROM numbers WHERE n = 6; COMMIT")
+    run("delete", "numbers", "--where", "n = 7")
+    assert [snapshot.author for snapshot in lake.snapshots(limit=3)] == [getpass.getuser()] * 3
+    run("sql", "DELETE FROM numbers WHERE n = 8", "--author", "Ada", "--message", "cleaned")
+    latest = lake.snapshots(limit=1)[0]
+    assert (latest.author, latest.message) == ("Ada", "cleaned")
+
+    def unknown() -> str:
+        raise OSError("no such user")
+
+    monkeypatch.setattr(getpass, "getuser", unknown)
+    run("sql", "DELETE FROM numbers WHERE n = 9")
+    assert lake.snapshots(limit=1)[0].author == "ducklake-orch"
+
+
+def test_sql_has_no_message_where_the_lake_requires_one(lake: DuckLake) -> None:
+    lake.set_option("require_commit_message", True)
+    refused = run("sql", "DELETE FROM numbers WHERE n = 5")
+    assert refused.code == 1
+    assert "requires a commit message" in refused.err
+    assert run("sql", "DELETE FROM numbers WHERE n = 5", "--message", "cleaned").code == 0
 
 
 def test_sql_prints_data_without_markup(lake: DuckLake) -> None:
@@ -45,8 +79,8 @@ def test_sql_reads_earlier_snapshots(lake: DuckLake) -> None:
 def test_failed_sql_exits_with_1_and_the_reason(lake: DuckLake) -> None:
     answer = run("sql", "SELECT 1; FROM nowhere; SELECT 2")
     assert answer.code == 1
-    assert "skipped" in answer.out
-    assert answer.err.startswith("error: Command 1 failed: Catalog Error: Table with name nowhere does not exist!")
+    assert "skipped" in answer.err
+    assert "\nerror: Command 1 failed: Catalog Error: Table with name nowhere does not exist!" in answer.err
     assert "LINE 1" not in answer.err
     as_json = run("sql", "SELECT 1; FROM nowhere; SELECT 2", "--json")
     assert as_json.code == 1
@@ -85,5 +119,5 @@ def test_sql_keeps_the_retention_floors_unless_forced(lake: DuckLake) -> None:
 def test_sql_refuses_a_primary_key_with_a_remedy(lake: DuckLake) -> None:
     answer = run("sql", "CREATE TABLE t (id INTEGER PRIMARY KEY)")
     assert answer.code == 1
-    assert len(answer.err.splitlines()) == 2
+    assert len(answer.err.splitlines()) == 3  # the command, the error and the remedy
     assert "merge" in answer.err

@@ -27,6 +27,7 @@ def test_yaml_attributes_configure_the_maintenance_component() -> None:
         "operations": ["expire", "cleanup"],
         "policy": {"expire": {"older_than": "30 days"}},
         "cron_schedule": "0 1 * * *",
+        "owners": ["team:data"],
     }
     yaml = {"type": f"{DuckLakeMaintenanceComponent.__module__}.DuckLakeMaintenanceComponent", "attributes": attributes}
     with create_defs_folder_sandbox() as sandbox:
@@ -36,6 +37,7 @@ def test_yaml_attributes_configure_the_maintenance_component() -> None:
             schedule = definitions.resolve_schedule_def("store_maintenance")
             assert schedule.cron_schedule == "0 1 * * *"
             assert {spec.key.path[-1] for spec in definitions.resolve_all_asset_specs()} == {"expire", "cleanup"}
+            assert {tuple(spec.owners) for spec in definitions.resolve_all_asset_specs()} == {("team:data",)}
             assert definitions.resolve_job_def("store_maintenance").execute_in_process().success
             assert (folder / "x.sqlite").exists()
 

@@ -1,5 +1,7 @@
 """Maintenance as assets: order of operations, event log, checks, run config, and plans that change nothing."""
 
+import os
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import MaintenancePolicy
+from ducklake_orch.config.maintenance import OPERATIONS
 from ducklake_orch.dagster import DuckLakeResource, build_health_checks, build_maintenance_definitions
+from ducklake_orch.dagster.maintenance_summary import done
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
 from ducklake_orch.maintenance.run_log import only_runner
 from tests.support.dagster_runs import metadata_of
@@ -48,7 +52,17 @@ def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource
     assert lake.read("orders").num_rows == before
     assert len(lake.table("orders").files()) == 1
     merged, cleaned = metadata_of(result, "lake/maintenance/merge"), metadata_of(result, "lake/maintenance/cleanup")
-    assert (merged["ducklake/status"], merged["ducklake/failed"], merged["ducklake/files_out"]) == ("ok", 0, 1)
+    assert (merged["ducklake/status"], merged["ducklake/done"], merged["ducklake/files_out"]) == ("ok", 1, 1)
+    said = {operation: metadata_of(result, f"lake/maintenance/{operation}") for operation in order}
+    assert {next(iter(metadata)) for metadata in said.values()} == {"ducklake/summary"}
+    assert [re.sub(r", \d+\.\d s\.", "", metadata["ducklake/summary"]) for metadata in said.values()] == [
+        "Wrote 1 row and 10 deletions of `main.orders` to 1 file",
+        "Rewrote 10 files of `main.orders` into 1 (3.5 KiB)",
+        "Merged 17 files of `main.orders` into 1 (6.5 KiB)",
+        "Expired 31 snapshots and retired 20 files (15.2 KiB)",
+        "Deleted 37 files (21.7 KiB)",
+        "Nothing to do: no orphaned file is older than 7 days (the default).",
+    ]
     assert merged["ducklake/lake_files"] == 1
     assert merged["ducklake/lake_rows"] == before
     assert [record.data["where"] for record in merged["ducklake/report"].records] == ["main.orders"]
@@ -85,6 +99,8 @@ def test_a_plan_is_observed_on_each_asset_and_changes_nothing(busy: DuckLakeReso
     planned = {observation.asset_key.path[-1]: observation.metadata for observation in observed}
     assert list(planned) == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
     metadata = planned["merge"]
+    assert next(iter(metadata)) == "ducklake/summary"
+    assert metadata["ducklake/summary"].value == "Would merge 15 files of `main.orders` into 1 (5.2 KiB)."
     assert metadata["ducklake/planned"].value is True
     assert metadata["ducklake/files_in"].value == 15  # the other ten are rewritten
     assert not result.get_asset_materialization_events()
@@ -134,7 +150,7 @@ def test_the_definitions_set_schedules_pools_groups_and_freshness() -> None:
     flush = definitions.resolve_assets_def(dg.AssetKey(["lake0", "maintenance", "flush"]))
     assert flush.op.pool == "lake0_maintenance"
     spec = next(iter(flush.specs))
-    assert (spec.kinds, spec.group_name) == ({"ducklake"}, "lake0_maintenance")
+    assert (spec.kinds, spec.group_name) == ({"ducklake", "maintenance"}, "lake0_maintenance")
     assert spec.freshness_policy == dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36))
     hot = definitions.resolve_assets_def(dg.AssetKey(["hot", "maintenance", "merge"]))
     assert next(iter(next(iter(hot.specs)).deps)).asset_key.path[-1] == "flush"
@@ -198,3 +214,103 @@ def test_an_inconsistent_catalog_fails_the_consistency_check(busy: DuckLakeResou
     broken = checks_of(result)["consistent"]
     assert not broken.passed
     assert broken.metadata["ducklake/findings"].value
+
+
+def test_the_job_checks_tables_and_lake_after_the_last_operation(busy: DuckLakeResource) -> None:
+    @dg.asset(metadata={"table": "Orders"})
+    def sold() -> pa.Table: ...
+
+    assets = [sold, dg.AssetSpec("not_made_yet")]
+    definitions = dg.Definitions.merge(
+        dg.Definitions(assets=assets, resources={"io_manager": dg.mem_io_manager}),
+        build_maintenance_definitions(policy=NOW | {"health": {"snapshot_count": (0, 1)}}, checked_assets=assets),
+    )
+    result = run("lake_maintenance", definitions, busy)
+    steps = [event.step_key for event in result.all_events if event.is_step_success]
+    assert set(steps[-3:]) == {"lake_health", "lake_fsck", "lake__maintenance__orphans_consistent"}
+    found = {
+        (evaluation.asset_key.to_user_string(), evaluation.check_name): evaluation
+        for evaluation in result.get_asset_check_evaluations()
+    }
+    assert {name for key, name in found if key == "lake/health"} == {"snapshot_count", "snapshot_age", "pending_bytes"}
+    metrics = {"small_file_ratio", "files_per_partition", "delete_share", "inlined_rows", "consistent"}
+    for key in ("sold", "not_made_yet"):
+        assert {name for of, name in found if of == key} == metrics
+        assert {found[key, name].passed for name in metrics} == {key == "sold"}
+    # Measured after the merge, of the table as the catalog spells it.
+    assert found["sold", "files_per_partition"].metadata["ducklake/value"].value == 1
+    missing = found["not_made_yet", "consistent"]
+    assert (missing.severity, missing.description) == (
+        dg.AssetCheckSeverity.WARN,
+        "Lake `lake` has no table of this asset yet: materialize it.",
+    )
+
+
+def test_definitions_describe_themselves_and_name_their_owners() -> None:
+    maintenance = build_maintenance_definitions(
+        checked_assets=[dg.AssetSpec("orders")], tables=["sales.*"], owners=["team:data"]
+    )
+    resource = DuckLakeResource(name="lake", catalog="sqlite:///x", storage="f")
+    definitions = dg.Definitions.merge(maintenance, dg.Definitions(resources={"lake": resource}))
+    specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+    for key in (*(f"lake/maintenance/{operation}" for operation in OPERATIONS), "lake/health"):
+        assert "`ducklake-orch " in (specs[key].description or "")
+        assert (list(specs[key].owners), specs[key].group_name) == (["team:data"], "lake_maintenance")
+    flush = str(specs["lake/maintenance/flush"].description)
+    assert flush.startswith("Writes rows and deletions that are inlined in the catalog to Parquet files")
+    assert "sales.*" in flush
+    for job in ("lake_maintenance", "lake_maintenance_plan"):
+        assert "`ducklake-orch " in str(definitions.resolve_job_def(job).description)
+    assert "`lake_maintenance`" in str(definitions.resolve_schedule_def("lake_maintenance").description)
+    graph = definitions.resolve_asset_graph()
+    for check in graph.asset_check_keys:
+        described = str(graph.get_check_spec(check).description)
+        assert "Fails with" in described
+        assert "`ducklake-orch " in described
+
+
+def test_summaries_name_failures_and_what_is_only_reported(busy: DuckLakeResource) -> None:
+    lake = busy.lake()
+    lake.write(pa.table({"id": [1]}), "other", mode="append")
+    (busy_root := Path(lake.config.data_path) / "main" / "orders" / "stray.parquet").write_bytes(b"not known")
+    os.utime(busy_root, (0, 0))
+    found = lake.maintain(NOW, operations=["orphans"])
+    assert done("orphans", found) == "Found 1 file (9 B) that the catalog does not know; the policy keeps them."
+    planned = lake.maintain(NOW, operations=["rewrite"], dry_run=True)
+    assert done("rewrite", planned) == "Would rewrite 10 files of `main.orders` into 1 (3.5 KiB)."
+    for file in lake.table("orders").files():
+        Path(file.path).unlink()
+    failed = lake.maintain(NOW, operations=["merge"])
+    assert done("merge", failed) == "**1 step failed**, the first for main.orders."
+    stopped = lake.maintain(NOW | {"budget_s": 0.000001}, operations=["merge"])
+    assert done("merge", stopped) == "1 step stopped early; the next run goes on."
+    idle = lake.maintain({"merge": {"enabled": False}}, operations=["merge"])
+    assert done("merge", idle) == "Nothing to do for 2 tables."
+
+
+def test_zero_figures_are_left_out_except_those_of_the_operation(busy: DuckLakeResource) -> None:
+    definitions = build_maintenance_definitions(operations=["merge"], policy={"merge": {"enabled": False}})
+    metadata = metadata_of(run("lake_maintenance", definitions, busy), "lake/maintenance/merge")
+    zero = {name for name, value in metadata.items() if value == 0 and not isinstance(value, bool | float)}
+    assert zero == {f"ducklake/{name}" for name in ("files_in", "files_out", "bytes", "rows", "lake_pending_bytes")}
+    assert metadata["ducklake/summary"] == "Nothing to do for `main.orders`: the policy disables it."
+
+
+def test_many_findings_in_a_table_hide_none_of_another(resource: DuckLakeResource) -> None:
+    lake = resource.lake()
+    lake.set_option("data_inlining_row_limit", 0)
+    for table, files in (("a", 25), ("b", 1), ("c", 1)):
+        inserts = [f"INSERT INTO {table} VALUES ({n})" for n in range(files)]
+        lake.execute([f"CREATE TABLE {table} (id BIGINT)", *inserts]).raise_for_error()
+    of_c = "(SELECT table_id FROM ducklake_table WHERE table_name = 'c')"
+    with lake.connect_metadata(read_only=False) as con:
+        con.execute(f"UPDATE ducklake_data_file SET end_snapshot = begin_snapshot - 1 WHERE table_id <> {of_c}")
+    assets = [dg.AssetSpec(table) for table in "abc"]
+    checks = build_health_checks(assets)
+    job = dg.define_asset_job("fsck", dg.AssetSelection.checks(checks[1]))
+    definitions = dg.Definitions(assets=assets, asset_checks=checks, jobs=[job])
+    result = run("fsck", definitions, resource)
+    failed = {
+        evaluation.asset_key.path[-1] for evaluation in result.get_asset_check_evaluations() if not evaluation.passed
+    }
+    assert failed == {"a", "b"}

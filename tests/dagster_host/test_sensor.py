@@ -232,5 +232,69 @@ def test_the_sensor_survives_expired_history_and_a_recreated_lake(
     assert watching.cursor == str(lake.snapshots(1)[0].snapshot_id)
 
 
+def test_each_tick_says_what_it_found(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    customers = dg.DynamicPartitionsDefinition(name="customers")
+    specs = [dg.AssetSpec("t"), dg.AssetSpec("c", partitions_def=customers, metadata={"partition_expr": "id"})]
+    instance.add_dynamic_partitions("customers", ["1", "2"])
+    watching, lake = watch(specs, resource, instance), resource.lake()
+
+    def newest() -> int:
+        return lake.snapshots(1)[0].snapshot_id
+
+    def reason() -> str:
+        return str(watching.tick().skip_message)
+
+    assert reason() == f"There is no snapshot after {newest()}."
+
+    before = newest()
+    lake.write(pa.table({"id": [1]}), "another", mode="append")
+    lake.write(pa.table({"id": [1]}), "another", mode="append")
+    assert reason() == (
+        f"Snapshots {before + 1} to {newest()} change no rows, are from Dagster runs or change other tables."
+    )
+    lake.delete("another", "id = 1")
+    assert reason() == f"Snapshot {newest()} changes no rows, is from a Dagster run or changes other tables."
+
+    lake.write(pa.table({"id": [1]}), "t", mode="append")
+    assert reason() == f"Observed `t`. Snapshot {newest()} changes rows of `t`."
+
+    before = newest()
+    lake.write(pa.table({"id": [1]}), "t", mode="append")
+    lake.write(pa.table({"id": [1, 2]}), "c", mode="append")
+    changed = f"Snapshots {before + 1} to {newest()} change rows of `t`, `c`."
+    assert reason() == f"Observed `t`, 2 partitions of `c`. {changed}"
+
+    lake.write(pa.table({"id": [3, 4, 5, 6, 7]}), "c", mode="append")
+    waiting = "5 changed keys of `c` have no partition yet: 3, 4, 5, and 2 more."
+    assert reason() == f"Snapshot {newest()} changes rows of `c`, but of no partition that exists. {waiting}"
+    assert reason() == f"There is no snapshot after {newest()}. {waiting}"
+
+    instance.add_dynamic_partitions("customers", ["3", "4", "5", "6"])
+    observed = "Observed 4 partitions of `c`. 4 of the partitions did not exist when their rows changed."
+    waiting = "1 changed key of `c` has no partition yet: 7."
+    assert reason() == f"{observed} There is no snapshot after {newest()}. {waiting}"
+
+    instance.add_dynamic_partitions("customers", ["7"])
+    lake.write(pa.table({"id": [1]}), "c", mode="append")
+    found = watching.tick()
+    assert [event.partition for event in found.asset_events] == ["1", "7"]
+    late = "1 of the partitions did not exist when their rows changed."
+    assert found.skip_message == f"Observed 2 partitions of `c`. {late} Snapshot {newest()} changes rows of `c`."
+    assert reason() == f"There is no snapshot after {newest()}."
+
+
+def test_a_tick_says_why_it_requests_no_run(resource: DuckLakeResource, instance: dg.DagsterInstance) -> None:
+    spec = dg.AssetSpec("t", partitions_def=DAILY)  # without `partition_expr`, the changed partitions are unknown
+
+    @dg.asset(deps=[spec])
+    def report() -> None: ...
+
+    job = dg.define_asset_job("report_job", [report])
+    watching = watch([spec], resource, instance, job=job)
+    watching.definitions = dg.Definitions([report, spec], jobs=[job], resources={"io_manager": dg.mem_io_manager})
+    resource.lake().write(pa.table({"id": [1]}), "t", mode="append")
+    assert "The changed partitions are unknown, so no run is requested." in watching.skipped()
+
+
 def test_a_sensor_needs_assets() -> None:
     refused(ConfigError, lambda: ducklake_snapshot_sensor([]), "no assets", "written outside Dagster")

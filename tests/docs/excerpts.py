@@ -34,12 +34,17 @@ orders: dg.AssetsDefinition
 lake: DuckLakeResource
 """,
     "airflow.md": """
+from airflow.providers.common.sql.operators.sql import SQLExecuteQueryOperator
 from airflow.sdk import DAG, AssetWatcher, task
 from ducklake_orch.airflow import *
 """,
 }
 # Names that readers define.
-_THEIRS = {"airflow.md": ["df", "orders_of"], "migration.md": ["first", "last", "path"], "streaming.md": ["events"]}
+_THEIRS = {
+    "airflow.md": ["df", "orders_of", "rows"],
+    "migration.md": ["first", "last", "path"],
+    "streaming.md": ["events"],
+}
 
 
 def write(folder: Path) -> None:

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.commit.ddl import add_inlined_table
     from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
     from ducklake_orch.catalog.commit.duplicate_files import refuse_known
-    from ducklake_orch.catalog.commit.idempotency import KEYS_TABLE, check_key, has_keys, last_commits, snapshot_of_key
+    from ducklake_orch.catalog.commit.idempotency import (
+        KEYS_TABLE,
+        check_key,
+        has_keys,
+        last_commit,
+        last_commits,
+        snapshot_of_key,
+    )
     from ducklake_orch.catalog.commit.native_commit import commit_change
     from ducklake_orch.catalog.commit.retire import NotAlignedError, Retired, file_states, partitions_condition
     from ducklake_orch.catalog.commit.staged_deletes import DeleteFiles, InlinedDeletes, inlined_deletes

@@ -108,12 +108,37 @@ def last_commits(
         begin: The prefix that a key must have.
     """
     with opened as session, reading(session, "Looking for the last commits to tables") as metadata:
-        if not table_ids or not has_keys(metadata):
-            return {}
-        name = metadata.dialect.table(KEYS_TABLE)
-        id_list = ", ".join(map(str, table_ids))
-        sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({id_list})"
-        rows = metadata.rows(metadata.dialect.query(f"{sql} order by snapshot_id"))
+        return _last_commits(metadata, table_ids, begin)
+
+
+def last_commit(
+    opened: AbstractContextManager[Session], wanted: TableName, begin: str
+) -> tuple[LastCommit | None, int]:
+    """Return the last write with a matching key to a table, and the snapshot at which that holds.
+
+    Args:
+        opened: A session to read the lake with; it need not be entered.
+        wanted: The table's name.
+        begin: The prefix that a key must have.
+    """
+    try:
+        with opened as session, reading(session, f"Looking for the last commit to `{wanted}`") as metadata:
+            snapshot = metadata.latest().snapshot_id
+            table = metadata.find_table(wanted, snapshot)
+            if table is None:
+                return None, snapshot
+            return _last_commits(metadata, [table.table_id], begin).get(table.table_id), snapshot
+    except LakeNotFoundError:
+        return None, 0
+
+
+def _last_commits(metadata: Metadata, table_ids: Sequence[int], begin: str) -> dict[int, LastCommit]:
+    if not table_ids or not has_keys(metadata):
+        return {}
+    name = metadata.dialect.table(KEYS_TABLE)
+    id_list = ", ".join(map(str, table_ids))
+    sql = f"select table_id, idempotency_key, committed_at from {name} where table_id in ({id_list})"
+    rows = metadata.rows(metadata.dialect.query(f"{sql} order by snapshot_id"))
     commits = ((int(row[0]), LastCommit(text(row[1]) or "", int(row[2]))) for row in rows)
     return {table_id: commit for table_id, commit in commits if commit.key.startswith(begin)}
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         name_mappings,
         plan_scan,
     )
+    from ducklake_orch.catalog.scan.table_counts import counted_tables
     from ducklake_orch.catalog.scan.table_listing import ListedTable, list_tables
     from ducklake_orch.catalog.scan.table_summary import (
         reading_table,

@@ -14,6 +14,7 @@ from ducklake_orch.catalog.parquet import (
     refuse_truncated_intervals,
 )
 from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import ConfigError, DataError
 
 _CAST = "Cast or drop such columns."
@@ -161,7 +162,7 @@ def _streamable(data: Any) -> Any:
 def _is_read(field: Any) -> bool:
     import pyarrow as pa
 
-    with duckdb.connect() as con:  # a connection of its own, because the error aborts an open transaction
+    with scratch() as con:  # a connection of its own, because the error aborts an open transaction
         try:
             con.from_arrow(pa.RecordBatchReader.from_batches(pa.schema([field]), []))
         except duckdb.NotImplementedException:

@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-import duckdb
-
 from ducklake_orch.catalog.metadata import TableDef
 from ducklake_orch.catalog.writing.arrow_source import Source
 from ducklake_orch.catalog.writing.cast_to_table import projection, source_columns
+from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import RowsOutsideError
 
 _BATCH = "__ducklake_orch_batch"
@@ -48,9 +47,8 @@ class RowsInside:
     def _batches(self) -> Iterator[Any]:
         import pyarrow as pa
 
-        # The check needs a DuckDB instance of its own, because the instance that reads this stream waits for it. One
-        # thread is enough for so few rows.
-        with duckdb.connect(config={"threads": 1}) as con:
+        # Another instance checks, because the one that reads this stream waits for it.
+        with scratch() as con:
             con.execute("SET TimeZone = 'UTC'")
             checks: tuple[str, str] | None = None
             for batches in _gathered(self._reader):
