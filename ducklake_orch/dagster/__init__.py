@@ -10,8 +10,9 @@ except ImportError as error:
 from dagster_shared.libraries import DagsterLibraryRegistry
 
 from ducklake_orch import __version__
+from ducklake_orch.dagster.asset_specs import ducklake_asset_specs
 from ducklake_orch.dagster.change_sensor import ducklake_snapshot_sensor
-from ducklake_orch.dagster.components import DuckLakeMaintenanceComponent
+from ducklake_orch.dagster.components import DuckLakeComponent, DuckLakeMaintenanceComponent
 from ducklake_orch.dagster.configuration import (
     AzureStorage,
     DefaultStorage,
@@ -34,6 +35,7 @@ from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
 from ducklake_orch.dagster.op_outputs import drop_op_outputs
 from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource, SparkConfig
+from ducklake_orch.dagster.sql_assets import ducklake_sql_assets
 from ducklake_orch.dagster.step_run import pipes_extras
 from ducklake_orch.dagster.table_names import with_table_names
 from ducklake_orch.dagster.table_owners import refuse_shared_tables
@@ -42,6 +44,7 @@ __all__ = [
     "AzureStorage",
     "DefaultStorage",
     "DuckDBCatalog",
+    "DuckLakeComponent",
     "DuckLakeFileResource",
     "DuckLakeIOManager",
     "DuckLakeMaintenanceComponent",
@@ -63,7 +66,9 @@ __all__ = [
     "build_health_checks",
     "build_maintenance_definitions",
     "drop_op_outputs",
+    "ducklake_asset_specs",
     "ducklake_snapshot_sensor",
+    "ducklake_sql_assets",
     "pipes_extras",
     "refuse_shared_tables",
     "with_table_names",

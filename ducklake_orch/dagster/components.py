@@ -1,4 +1,4 @@
-"""The `dg` component: the maintenance of a lake, configured in YAML."""
+"""The `dg` components: a lake with its tables and SQL assets, and the maintenance of a lake, configured in YAML."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -8,9 +8,12 @@ import dagster as dg
 from pydantic import Field
 
 from ducklake_orch.config.maintenance import OPERATIONS
+from ducklake_orch.dagster.component_connection import LAKE_FILE, file_resource, scaffold_file
+from ducklake_orch.dagster.lake_component import DuckLakeComponent
 from ducklake_orch.dagster.maintenance import build_maintenance_definitions
 from ducklake_orch.dagster.op_outputs import KEPT
-from ducklake_orch.dagster.resource import DuckLakeFileResource
+
+__all__ = ["DuckLakeComponent", "DuckLakeMaintenanceComponent"]
 
 
 class MaintenanceScaffolder(dg.Scaffolder):
@@ -18,18 +21,8 @@ class MaintenanceScaffolder(dg.Scaffolder):
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         """Write the files."""
-        dg.scaffold_component(request, {"file": "ducklake.toml", "policy": {"expire": {"older_than": "7 days"}}})
-        file = request.target_path / "ducklake.toml"
-        if not file.exists():
-            file.write_text(_TOML)
-
-
-_TOML = """# The environment variables DUCKLAKE_CATALOG and DUCKLAKE_STORAGE override this file.
-[lakes.lake]
-catalog = "sqlite:///lake.sqlite"
-storage = "./files"
-create_if_missing = true
-"""
+        dg.scaffold_component(request, {"file": LAKE_FILE, "policy": {"expire": {"older_than": "7 days"}}})
+        scaffold_file(request.target_path)
 
 
 @dg.scaffold_with(MaintenanceScaffolder)
@@ -83,7 +76,4 @@ class DuckLakeMaintenanceComponent(dg.Component, dg.Model, dg.Resolvable):
     def _resources(self, context: dg.ComponentLoadContext) -> Mapping[str, Any]:
         if self.file is None:
             return {}
-        path = str(context.path / self.file)
-        given = {"profile": self.profile, "lake": self.lake_name}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        return {self.lake: DuckLakeFileResource(path=path, **chosen)}
+        return {self.lake: file_resource(context.path, self.file, self.profile, self.lake_name)}

@@ -1,5 +1,6 @@
 """Names the table of an asset or of an op's output."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,6 +105,11 @@ def definition_of(context: dg.OutputContext | dg.InputContext) -> dict[str, Any]
 def at_run_time(context: dg.OutputContext) -> dict[str, Any]:
     """Return the settings of an output: those of its definition, overridden by those added at run time."""
     return definition_of(context) | settings_in(context.output_metadata or {})
+
+
+def group_of(schema: str) -> str:
+    """Return the name of the group of a schema's tables; Dagster allows letters, digits and underscores."""
+    return re.sub("[^A-Za-z0-9_]", "_", schema)
 
 
 def replaces(metadata: Mapping[str, Any]) -> bool:

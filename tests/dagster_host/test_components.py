@@ -1,4 +1,4 @@
-"""The `dg` component: its YAML attributes, its scaffold, its imports, and how `dg` finds it."""
+"""The `dg` component of maintenance: its YAML attributes, its scaffold, its imports, and how `dg` finds it."""
 
 import os
 import subprocess
@@ -61,7 +61,7 @@ def test_importing_the_component_needs_neither_spark_nor_java() -> None:
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=os.environ | {"JAVA_HOME": "/none"}, check=True)
 
 
-def test_dg_lists_the_component(tmp_path: Path) -> None:
+def test_dg_lists_the_components(tmp_path: Path) -> None:
     pytest.importorskip("dagster_dg_cli", reason="the first releases of dg need an older typer")
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
     # Metadata as an installer writes them, so that the test does not depend on how the package is installed.
@@ -73,7 +73,8 @@ def test_dg_lists_the_component(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}", "DAGSTER_HOME": str(tmp_path)}
     command = [sys.executable, "-c", "from dagster_dg_cli.cli import main; main()", "list", "components", "--json"]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert "DuckLakeMaintenanceComponent" in done.stdout, done.stdout + done.stderr
+    for name in ("DuckLakeComponent", "DuckLakeMaintenanceComponent"):
+        assert f'ducklake_orch.dagster.components.{name}"' in done.stdout, done.stdout + done.stderr
 
 
 def test_dg_checks_the_code_location(tmp_path: Path) -> None:

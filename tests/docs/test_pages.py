@@ -34,6 +34,15 @@ lake.update("sales.orders", {"price": "0"}, "id = 1")
 from ducklake_orch.spark import local_session
 spark = local_session()
 """,
+    "dagster.md": """
+import datetime
+import pyarrow as pa
+from ducklake_orch import DuckLake
+
+orders = {"day": [datetime.date(2026, 11, 1)] * 2, "region": ["eu", "us"], "price": [3.0, 4.0]}
+lake = DuckLake.from_url("shop", catalog="sqlite:///shop.sqlite", storage="./shop.files", create_if_missing=True)
+lake.write(pa.table(orders), "raw.orders", mode="append")
+""",
     "errors.md": _LAKE + 'lake.create_table("t", {"v": "integer"})',
     "fsck.md": _ORDERS,
     "maintenance.md": _ORDERS,

@@ -86,7 +86,7 @@ def read_table_rows(con: duckdb.DuckDBPyConnection, config: LakeConfig, table_id
     in_order = sorted(parts["column"], key=lambda row: (row[0], int(row[1])))
     comments = {number: text(value) for number, value, begin, end, *_ in parts["comment"] if _holds(begin, end, at)}
     return TableRows(
-        columns=tuple(_column(row[1:_COLUMN_WIDTH], comments) for row in in_order),
+        columns=tuple(column_version(row[1:_COLUMN_WIDTH], comments) for row in in_order),
         specs=tuple(specs.values()),
         partition=held[0] if held else None,
         sort=tuple(
@@ -109,7 +109,13 @@ def _query(config: LakeConfig, table_id: int) -> str:
     return " union all ".join(selects)
 
 
-def _column(row: Sequence[Any], comments: Mapping[int, str | None]) -> ColumnVersion:
+def column_version(row: Sequence[Any], comments: Mapping[int, str | None]) -> ColumnVersion:
+    """Return a version of a column.
+
+    Args:
+        row: The values of `ducklake_column` from `column_id` to `end_snapshot`, in the order of the query above.
+        comments: The comments of the table's columns, by column id.
+    """
     number, name, kind, nullable, initial, default, default_type, parent, begin, end = row
     column = ColumnDef(
         column_id=int(number),

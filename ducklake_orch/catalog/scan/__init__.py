@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         plan_scan,
     )
     from ducklake_orch.catalog.scan.table_counts import counted_tables
+    from ducklake_orch.catalog.scan.table_listing import ListedTable, list_tables
     from ducklake_orch.catalog.scan.table_summary import (
         reading_table,
         snapshot_of,

@@ -1,13 +1,14 @@
 """Summarize a table from its metadata: its columns, files, partitions, and the totals of its files' statistics."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from ducklake_orch.catalog.metadata import (
     ColumnDef,
     DataFile,
     Metadata,
+    PartitionField,
     TableDef,
     TableHistory,
     count_inlined,
@@ -44,19 +45,41 @@ def snapshot_of(session: Session, metadata: Metadata) -> int:
 
 def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
     """Return the columns of a table, in order, with their types as DuckDB prints them."""
-    kinds = metadata.rows(f"SELECT {', '.join(f'typeof(NULL::{duckdb_type(column)})' for column in table.columns)}")[0]
-    keys = {field.column_id: field.transform for field in table.partition.fields} if table.partition else {}
+    keys = table.partition.fields if table.partition else ()
+    return column_results(table.columns, keys, printed_types(metadata, table.columns))
+
+
+def printed_types(metadata: Metadata, columns: Iterable[ColumnDef]) -> dict[str, str]:
+    """Return the types of columns as DuckDB prints them, by their names in SQL."""
+    kinds = sorted({duckdb_type(column) for column in columns})
+    if not kinds:
+        return {}
+    printed = metadata.rows(f"SELECT {', '.join(f'typeof(NULL::{kind})' for kind in kinds)}")[0]
+    return dict(zip(kinds, map(str, printed), strict=True))
+
+
+def column_results(
+    columns: Sequence[ColumnDef], keys: Sequence[PartitionField], types: Mapping[str, str]
+) -> list[Column]:
+    """Return the columns of a table as users see them.
+
+    Args:
+        columns: The columns, in order.
+        keys: The partition keys of the table.
+        types: The types as DuckDB prints them; see `printed_types`.
+    """
+    transforms = {key.column_id: key.transform for key in keys}
     return [
         Column(
             name=column.name,
-            type=str(kind),
+            type=types[duckdb_type(column)],
             nullable=column.nullable,
             # The engine stores "no default" as the text NULL.
             default=None if column.default == "NULL" else column.default,
             comment=column.comment,
-            partition=keys.get(column.column_id),
+            partition=transforms.get(column.column_id),
         )
-        for column, kind in zip(table.columns, kinds, strict=True)
+        for column in columns
     ]
 
 
