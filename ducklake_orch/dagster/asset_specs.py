@@ -10,7 +10,7 @@ from ducklake_orch.config.maintenance import names
 from ducklake_orch.dagster.event_metadata import column_schema
 from ducklake_orch.dagster.op_outputs import SCHEMA
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.table_names import group_of, specs_of, table_named
+from ducklake_orch.dagster.table_names import TableNames, group_of, specs_of
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import LakeNotFoundError
 from ducklake_orch.host_partitions.metadata_keys import table_address
@@ -27,6 +27,7 @@ def ducklake_asset_specs(
     *,
     exclude: Excluded | str = (),
     key_prefix: Sequence[str] | str = (),
+    schema_prefix: str = "",
 ) -> list[dg.AssetSpec]:
     """Return the tables of a lake as external assets.
 
@@ -43,6 +44,7 @@ def ducklake_asset_specs(
         exclude: Tables to leave out, by name or pattern, and assets whose tables to leave out. An asset key can be
             defined once in a code location, so leave out the tables that its assets write.
         key_prefix: The first parts of the keys, which tell the tables of several lakes apart.
+        schema_prefix: `schema_prefix` of the IO manager: only the tables of its schemas, whose keys are without it.
 
     Raises:
         ObjectNotFoundError: If a name or pattern in `schemas` or `tables` matches no table.
@@ -53,10 +55,15 @@ def ducklake_asset_specs(
     if found is None:
         return []
     selection.refuse_unknown([table.name for table in found], lake.config.name)
-    left_out = _LeftOut([exclude] if isinstance(exclude, str) else exclude)
+    left_out = _LeftOut([exclude] if isinstance(exclude, str) else exclude, TableNames(prefix=schema_prefix))
     prefix = [key_prefix] if isinstance(key_prefix, str) else key_prefix
-    chosen = [table for table in found if selection.wants_table(table.name) and not left_out.has(table.name)]
-    return [_spec(lake, table, prefix) for table in chosen]
+    return [
+        _spec(lake, table, [*prefix, table.name.schema.removeprefix(schema_prefix), table.name.table])
+        for table in found
+        if table.name.schema.startswith(schema_prefix)
+        and selection.wants_table(table.name)
+        and not left_out.has(table.name)
+    ]
 
 
 def _opened(lake: DuckLake | LakeResource) -> DuckLake:
@@ -85,10 +92,10 @@ def _tables(lake: DuckLake) -> list[ListedTable] | None:
 class _LeftOut:
     """The tables that `exclude` names."""
 
-    def __init__(self, exclude: Excluded) -> None:
+    def __init__(self, exclude: Excluded, table_names: TableNames) -> None:
         self._patterns = [pattern for pattern in exclude if isinstance(pattern, str)]
         assets = [asset for asset in exclude if not isinstance(asset, str)]
-        written = [table_named(spec.key, spec.metadata, "main") for spec in specs_of(assets)]
+        written = [table_names.of_asset(spec.key, spec.metadata) for spec in specs_of(assets)]
         self._written = {tuple(map(folded, table)) for table in written}
 
     def has(self, name: TableName) -> bool:
@@ -96,9 +103,9 @@ class _LeftOut:
         return tuple(map(folded, name)) in self._written or any(names(pattern, *name) for pattern in self._patterns)
 
 
-def _spec(lake: DuckLake, table: ListedTable, key_prefix: Sequence[str]) -> dg.AssetSpec:
+def _spec(lake: DuckLake, table: ListedTable, key: Sequence[str]) -> dg.AssetSpec:
     metadata = {
-        "dagster/column_schema": column_schema(list(table.columns)),
+        "dagster/column_schema": column_schema(list(table.columns), {}),
         "dagster/table_name": table_address(lake, table.name),
         "dagster/storage_kind": "ducklake",
     }
@@ -107,9 +114,9 @@ def _spec(lake: DuckLake, table: ListedTable, key_prefix: Sequence[str]) -> dg.A
     if table.partition_by:
         metadata["partition_by"] = list(table.partition_by)
     return dg.AssetSpec(
-        dg.AssetKey([*key_prefix, *table.name]),
+        dg.AssetKey(key),
         description=table.comment,
         metadata=metadata,
-        group_name=group_of(table.name.schema),
+        group_name=group_of(key[-2]),
         kinds={"ducklake"},
     )

@@ -11,7 +11,7 @@ from ducklake_orch.catalog.metadata import changes_rows, parse_tokens, quoted_pa
 from ducklake_orch.dagster import tick_reasons
 from ducklake_orch.dagster.metadata_settings import settings_in
 from ducklake_orch.dagster.outside_changes import changed_keys, may_become
-from ducklake_orch.dagster.table_names import Assets, TableNames, specs_of
+from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames, specs_of
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.host_partitions.metadata_keys import table_address
@@ -28,7 +28,7 @@ def ducklake_snapshot_sensor(
     lake: str = "lake",
     name: str = "ducklake_snapshots",
     job: Any = None,
-    schema: str | None = None,
+    schema: str = DEFAULT_SCHEMA,
     schema_prefix: str = "",
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = dg.DefaultSensorStatus.STOPPED,

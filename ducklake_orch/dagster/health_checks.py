@@ -10,7 +10,7 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.dagster import descriptions
 from ducklake_orch.dagster.check_results import LAKE_METRICS, TABLE_METRICS, figures_of
 from ducklake_orch.dagster.event_metadata import failures
-from ducklake_orch.dagster.table_names import Assets, TableNames, specs_of
+from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames, specs_of
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection
@@ -25,7 +25,7 @@ def build_health_checks(
     assets: Assets,
     *,
     lake: str = "lake",
-    schema: str | None = None,
+    schema: str = DEFAULT_SCHEMA,
     schema_prefix: str = "",
     fsck: bool = True,
 ) -> list[dg.AssetChecksDefinition]:

@@ -16,7 +16,14 @@ from ducklake_orch.dagster.io_context import slice_of, wanted_frames
 from ducklake_orch.dagster.metadata_settings import WRITE_OPTIONS, refuse_misspelt
 from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.table_names import TableNames, at_run_time, definition_of, described, described_input
+from ducklake_orch.dagster.table_names import (
+    DEFAULT_SCHEMA,
+    TableNames,
+    at_run_time,
+    definition_of,
+    described,
+    described_input,
+)
 from ducklake_orch.dagster.table_owners import refuse_other_owners
 from ducklake_orch.dagster.table_properties import TableProperties, descriptions_in
 from ducklake_orch.engine.quoting import TableName
@@ -57,10 +64,10 @@ class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignor
     """
 
     lake: dg.ResourceDependency[LakeResource]
-    schema_: str | None = Field(
-        default=None,
+    schema_: str = Field(
+        default=DEFAULT_SCHEMA,
         alias="schema",
-        description="Schema of all assets whose metadata name none; by default, the keys of assets name schemas.",
+        description="Schema of all assets whose metadata name none; with `main`, the keys of assets name schemas.",
     )
     schema_prefix: str = Field(default="", description="Begins the name of every schema, such as `dev_alice_`.")
 
@@ -70,7 +77,7 @@ class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignor
         schema, prefix = (
             field.get_value() if isinstance(field, dg.EnvVar) else field for field in (self.schema_, self.schema_prefix)
         )
-        return TableNames(schema or None, prefix or "")
+        return TableNames(schema or DEFAULT_SCHEMA, prefix or "")
 
     def create_io_manager(self, context: dg.InitResourceContext) -> dg.IOManager:
         """Return the IO manager of a run."""

@@ -13,7 +13,7 @@ from ducklake_orch.dagster.component_connection import LAKE_FILE, file_resource,
 from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.resource import DuckLakeResource, LakeResource
 from ducklake_orch.dagster.sql_assets import ducklake_sql_assets
-from ducklake_orch.dagster.table_names import table_named
+from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, TableNames
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ConfigError
 
@@ -75,7 +75,9 @@ class DuckLakeComponent(dg.Component, dg.Model, dg.Resolvable):
     lake_name: Annotated[
         str | None, described(description="Name of the lake in the file, if the file has several.")
     ] = None
-    default_schema: Annotated[str, described(description="Schema of assets whose key names none.")] = "main"
+    asset_schema: Annotated[
+        str, described(description="Schema of all assets; with `main`, the keys of assets name schemas.")
+    ] = DEFAULT_SCHEMA
     tables: Annotated[
         LakeTables | None, described(description="Tables of the lake that are external assets; `{}` for all.")
     ] = None
@@ -109,7 +111,7 @@ class DuckLakeComponent(dg.Component, dg.Model, dg.Resolvable):
     def _resources(self, resource: LakeResource | None) -> Mapping[str, Any]:
         if resource is None:
             return {}
-        manager = DuckLakeIOManager(lake=resource, schema=self.default_schema)
+        manager = DuckLakeIOManager(lake=resource, schema=self.asset_schema)
         return {self.lake: resource, self.io_manager: manager}
 
     def _specs(self, resource: LakeResource | None) -> list[dg.AssetSpec]:
@@ -129,10 +131,10 @@ class DuckLakeComponent(dg.Component, dg.Model, dg.Resolvable):
             folder,
             lake=self.lake,
             io_manager=self.io_manager,
-            schema=self.default_schema,
+            schema=self.asset_schema,
             attributes=self.assets,
             others=specs,
         )
 
     def _table(self, spec: dg.AssetSpec) -> tuple[str, ...]:
-        return tuple(map(folded, table_named(spec.key, spec.metadata, self.default_schema)))
+        return tuple(map(folded, TableNames(self.asset_schema).of_asset(spec.key, spec.metadata)))

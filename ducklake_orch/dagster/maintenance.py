@@ -18,7 +18,7 @@ from ducklake_orch.dagster.health_checks import CONSISTENT, consistency_check, h
 from ducklake_orch.dagster.maintenance_metadata import plan_metadata, report_metadata, step_check
 from ducklake_orch.dagster.op_outputs import KEPT, drop_op_outputs, refuse_below_floor
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.table_names import Assets, TableNames
+from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.maintenance.selection import Selection
@@ -45,7 +45,7 @@ def build_maintenance_definitions(
     tables: Sequence[str] | None = None,
     policy: MaintenancePolicy | Mapping[str, Any] | None = None,
     checked_assets: Assets = (),
-    schema: str | None = None,
+    schema: str = DEFAULT_SCHEMA,
     schema_prefix: str = "",
     cron_schedule: str | None = None,
     execution_timezone: str = "UTC",

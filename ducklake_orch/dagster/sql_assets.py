@@ -9,11 +9,11 @@ import dagster as dg
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster.event_metadata import LINEAGE, failures
-from ducklake_orch.dagster.io_context import refuse_misspelt
+from ducklake_orch.dagster.metadata_settings import refuse_misspelt, settings_in
 from ducklake_orch.dagster.select_file import SelectFile
 from ducklake_orch.dagster.select_lineage import Copied, TableRef
 from ducklake_orch.dagster.select_rows import refuse_unknown_parameters, selected_rows
-from ducklake_orch.dagster.table_names import Assets, group_of, refuse_two_keys, specs_of, table_named
+from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames, group_of, refuse_two_keys, specs_of
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
 
@@ -23,7 +23,7 @@ def ducklake_sql_assets(
     *,
     lake: str = "lake",
     io_manager: str = "io_manager",
-    schema: str = "main",
+    schema: str = DEFAULT_SCHEMA,
     attributes: Mapping[str, Mapping[str, Any]] | None = None,
     others: Assets = (),
 ) -> list[dg.AssetsDefinition]:
@@ -42,7 +42,7 @@ def ducklake_sql_assets(
         folder: The folder.
         lake: The key of the lake's resource.
         io_manager: The key of the lake's IO manager.
-        schema: The schema of the IO manager, in which tables without a schema are.
+        schema: `schema` of the IO manager. A SELECT finds tables without a schema there.
         attributes: Further arguments of `dg.asset`, by the key of the asset: `{"sales/orders": {"partitions_def": …}}`.
             The settings of the IO manager are `metadata`. `deps` replaces the dependencies that the SELECT has.
         others: Other assets that a SELECT may read; by default the name of a table is taken for the key of its asset.
@@ -64,9 +64,10 @@ def ducklake_sql_assets(
         if key not in files:
             raise ConfigError(f"The folder `{root}` has no file `{key}.sql`.", remedy=nearest(key, list(files)))
     named = [(dg.AssetKey(key.split("/")), given.get(key, {}).get("metadata") or {}) for key in files]
-    refuse_two_keys(named, schema)
-    keys = _Keys([*((spec.key, spec.metadata) for spec in specs_of(others)), *named], schema)
-    build = _Builder(lake, io_manager, schema, keys)
+    names = TableNames(schema)
+    refuse_two_keys(named, names)
+    keys = _Keys([*((spec.key, spec.metadata) for spec in specs_of(others)), *named], names)
+    build = _Builder(lake, io_manager, keys)
     return [build.asset(file, dg.AssetKey(key.split("/")), given.get(key, {})) for key, file in files.items()]
 
 
@@ -75,12 +76,12 @@ class _Keys:
 
     Args:
         assets: The keys, each with the metadata of the asset.
-        schema: The schema of tables that are named without one.
+        names: Names the tables of the assets.
     """
 
-    def __init__(self, assets: Sequence[tuple[dg.AssetKey, Mapping[str, Any]]], schema: str) -> None:
-        self._schema = schema
-        self._by_table = {self._folded(table_named(key, metadata, schema)): key for key, metadata in assets}
+    def __init__(self, assets: Sequence[tuple[dg.AssetKey, Mapping[str, Any]]], names: TableNames) -> None:
+        self.schema = names.schema
+        self._by_table = {self._folded(names.of_asset(key, metadata)): key for key, metadata in assets}
 
     @staticmethod
     def _folded(table: TableName) -> tuple[str, ...]:
@@ -89,7 +90,7 @@ class _Keys:
     def key(self, ref: TableRef) -> dg.AssetKey:
         """Return the key of a table that a SELECT names."""
         schema, table = ref
-        known = self._by_table.get(self._folded(TableName(schema or self._schema, table)))
+        known = self._by_table.get(self._folded(TableName(schema or self.schema, table)))
         return known or dg.AssetKey([table] if schema is None else [schema, table])
 
     def read_by(self, file: SelectFile, own: dg.AssetKey) -> list[dg.AssetKey]:
@@ -109,26 +110,24 @@ class _Builder:
     Attributes:
         lake: The key of the lake's resource.
         io_manager: The key of the lake's IO manager.
-        schema: The schema of tables that are named without one.
         keys: The keys of the assets whose tables SELECTs may read.
     """
 
     lake: str
     io_manager: str
-    schema: str
     keys: _Keys
 
     def asset(self, file: SelectFile, key: dg.AssetKey, attributes: Mapping[str, Any]) -> dg.AssetsDefinition:
         """Return the asset of a file."""
         what, metadata = f"Asset `{key.to_user_string()}`", attributes.get("metadata") or {}
-        refuse_misspelt(what, metadata)
+        refuse_misspelt(what, settings_in(metadata))
         refuse_unknown_parameters(file, attributes.get("partitions_def"))
 
         def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:
             lake = getattr(context.resources, self.lake).existing_lake()
             with (
                 failures(f"{what} was not computed", {}),
-                selected_rows(lake, file, self.schema, context) as (rows, copied),
+                selected_rows(lake, file, self.keys.schema, context) as (rows, copied),
             ):
                 known = {LINEAGE: self.keys.lineage(copied)} if copied and LINEAGE not in metadata else {}
                 yield dg.Output(rows, metadata=known)  # the IO manager reads the rows before the connection closes

@@ -13,7 +13,7 @@ from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
 
 _REPLACING = ("overwrite", "replace_where")
-_LAST_RESORT = "main"
+DEFAULT_SCHEMA = "main"
 Assets = Sequence[dg.AssetsDefinition | dg.AssetSpec]
 
 
@@ -22,21 +22,22 @@ class TableNames:
     """The rule that names the tables of a deployment.
 
     The schema is, as in Dagster's own IO managers, `schema` in the metadata, else the one given here, else the part of
-    the asset's key before the table, else `main`.
+    the asset's key before the table, else `main`. Given as `main`, the schema leaves that to the key.
 
     Attributes:
-        schema: Schema of all assets whose metadata name none; without it, keys name schemas.
+        schema: Schema of all assets whose metadata name none.
         prefix: Begins the name of every schema.
     """
 
-    schema: str | None = None
+    schema: str = DEFAULT_SCHEMA
     prefix: str = ""
 
     def of_asset(self, key: dg.AssetKey, metadata: Mapping[str, Any]) -> TableName:
         """Return the table of an asset."""
         settings = settings_in(metadata)
         *folders, table = key.path
-        return self._table(settings, self.schema or (folders[-1] if folders else None), table)
+        of_key = folders[-1] if folders and self.schema == DEFAULT_SCHEMA else self.schema
+        return self._table(settings, of_key, table)
 
     def of(self, context: dg.OutputContext | dg.InputContext, metadata: Mapping[str, Any]) -> TableName:
         """Return the table that an output writes or an input reads.
@@ -56,8 +57,8 @@ class TableNames:
             return self._table(settings, self.schema, output.name)
         return self._table(settings, SCHEMA, output_name(output))
 
-    def _table(self, settings: Mapping[str, Any], schema: str | None, table: str) -> TableName:
-        schema = str(settings.get("schema") or schema or _LAST_RESORT)
+    def _table(self, settings: Mapping[str, Any], schema: str, table: str) -> TableName:
+        schema = str(settings.get("schema") or schema)
         return TableName(self.prefix + schema, str(settings.get("table") or table))
 
 
@@ -67,7 +68,7 @@ def specs_of(assets: Assets) -> list[dg.AssetSpec]:
 
 
 def with_table_names(
-    assets: Assets, *, alias: str, schema: str | None = None, schema_prefix: str = ""
+    assets: Assets, *, alias: str, schema: str = DEFAULT_SCHEMA, schema_prefix: str = ""
 ) -> Sequence[dg.AssetsDefinition | dg.AssetSpec]:
     """Return the assets with their table names in the metadata, which Dagster shows before any materialization.
 

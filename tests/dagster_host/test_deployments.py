@@ -24,16 +24,16 @@ ONE = pa.table({"id": [1]})
 @pytest.mark.parametrize(
     ("key", "metadata", "schema", "expected"),
     [
-        ("orders", {}, None, "main"),
-        ("any/sales/orders", {}, None, "sales"),
+        ("orders", {}, "main", "main"),
+        ("any/sales/orders", {}, "main", "sales"),
         ("sales/orders", {}, "mine", "mine"),
         ("orders", {}, "mine", "mine"),
         ("sales/orders", {"schema": "other"}, "mine", "other"),
-        ("sales/orders", {"ducklake/schema": "other"}, None, "other"),
+        ("sales/orders", {"ducklake/schema": "other"}, "main", "other"),
     ],
 )
 def test_the_schema_is_that_of_metadata_then_setting_then_key(
-    key: str, metadata: dict[str, Any], schema: str | None, expected: str
+    key: str, metadata: dict[str, Any], schema: str, expected: str
 ) -> None:
     asset_key = dg.AssetKey(key.split("/"))
     for prefix in ("", "dev_"):
@@ -117,7 +117,7 @@ def test_op_outputs_of_a_deployment_are_in_schemas_of_its_own(resource: DuckLake
 def test_one_schema_for_all_keys_refuses_two_assets_of_one_name(resource: DuckLakeResource) -> None:
     assets = [dg.asset(key=key.split("/"))(lambda: ONE) for key in ("eu/orders", "us/orders")]
     for settings, are_shared in (({}, False), ({"schema": "mine"}, True), ({"schema_prefix": "dev_"}, False)):
-        manager = DuckLakeIOManager(lake=resource, **settings)  # type: ignore[arg-type]
+        manager = DuckLakeIOManager(lake=resource, **settings)
         definitions = dg.Definitions(assets=assets, resources={"io_manager": manager})
         if are_shared:
             with pytest.raises(ConfigError, match=r"store the same table, `mine\.orders`"):
@@ -134,7 +134,7 @@ def test_schema_and_prefix_may_come_from_the_environment(
     manager = DuckLakeIOManager(
         lake=resource, schema=dg.EnvVar("LAKE_SCHEMA"), schema_prefix=dg.EnvVar("LAKE_SCHEMA_PREFIX")
     )
-    assert manager.table_names == TableNames(None, "dev_")
+    assert manager.table_names == TableNames("main", "dev_")
     orders = dg.asset(key=["sales", "orders"])(lambda: ONE)
     definitions = refuse_shared_tables(dg.Definitions(assets=[orders], resources={"io_manager": manager}))
     assert definitions.resolve_implicit_global_asset_job_def().execute_in_process().success

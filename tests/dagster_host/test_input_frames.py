@@ -171,11 +171,10 @@ def test_all_partitions_are_read_at_one_snapshot(
     lake = resource.lake()
     lake.write(pa.table({"key": ["a", "b", "c"]}), "orders", mode="append")
     from ducklake_orch.dagster import input_read
-
-    original = input_read.read_as
+    from ducklake_orch.host_partitions.frame_kinds import read_as
 
     def read_and_write(*arguments: Any, **options: Any) -> Any:
-        rows = original(*arguments, **options)
+        rows = read_as(*arguments, **options)
         lake.write(pa.table({"key": ["a", "b", "c"]}), "orders", mode="append")
         return rows
 

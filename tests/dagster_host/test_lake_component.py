@@ -101,11 +101,11 @@ def test_partitions_and_settings_of_an_sql_asset_are_yaml(lake: DuckLake) -> Non
     assert lake.table("main.daily").count() == 2
 
 
-def test_keys_of_resources_and_the_default_schema_can_be_named(lake: DuckLake) -> None:
+def test_keys_of_resources_and_the_schema_of_assets_can_be_named(lake: DuckLake) -> None:
     attributes = {
         "lake": "shop",
         "io_manager": "shop_tables",
-        "default_schema": "raw",
+        "asset_schema": "raw",
         "connection": connection_to(lake),
         "sql": "sql",
     }

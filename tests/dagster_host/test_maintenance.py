@@ -220,7 +220,7 @@ def test_the_job_checks_tables_and_lake_after_the_last_operation(busy: DuckLakeR
     @dg.asset(metadata={"table": "Orders"})
     def sold() -> pa.Table: ...
 
-    assets = [sold, dg.AssetSpec("not_made_yet")]
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [sold, dg.AssetSpec("not_made_yet")]
     definitions = dg.Definitions.merge(
         dg.Definitions(assets=assets, resources={"io_manager": dg.mem_io_manager}),
         build_maintenance_definitions(policy=NOW | {"health": {"snapshot_count": (0, 1)}}, checked_assets=assets),
@@ -272,7 +272,7 @@ def test_definitions_describe_themselves_and_name_their_owners() -> None:
 def test_summaries_name_failures_and_what_is_only_reported(busy: DuckLakeResource) -> None:
     lake = busy.lake()
     lake.write(pa.table({"id": [1]}), "other", mode="append")
-    (busy_root := Path(lake.config.data_path) / "main" / "orders" / "stray.parquet").write_bytes(b"not known")
+    (busy_root := Path(str(lake.config.data_path)) / "main" / "orders" / "stray.parquet").write_bytes(b"not known")
     os.utime(busy_root, (0, 0))
     found = lake.maintain(NOW, operations=["orphans"])
     assert done("orphans", found) == "Found 1 file (9 B) that the catalog does not know; the policy keeps them."
