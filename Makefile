@@ -153,6 +153,7 @@ release-check: $(VENV)/.release ## Build wheel and sdist, and try each extra in 
 .PHONY: bench
 bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quiet machine
 	$(BIN)/python -m tests.benchmarks.page
+	$(BIN)/python -m tests.benchmarks.summary
 
 .PHONY: bench-large bench-connect bench-commit bench-plan
 bench-large bench-connect bench-commit bench-plan: bench-%: $(VENV)/.test
