@@ -1,7 +1,7 @@
 """Executor side of DataFrame writes: DuckDB writes a task's batches into the final files.
 
-A task returns one pickled row: its files, or the reason why the data cannot be written. It never deletes a file: the
-driver knows which attempts succeeded and deletes the files of the others.
+A task returns one pickled row: its files, or the reason why the data cannot be written. The driver knows which attempts
+succeeded and deletes the files of the others; a task deletes its files only if the write ended while it was running.
 """
 
 import os
@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from ducklake_orch.catalog.metadata import NewFile, TableDef
@@ -33,7 +34,8 @@ class WriteTask:
         where: The condition that each row must match, if there is one.
         outside: What happens to rows that do not match: `error` or `drop`.
         few: The most rows that a task returns instead of writing a file.
-        sign: The driver's marker file, which the executor must see to prove that both share the folder.
+        marker: The driver's marker file, which exists until the write ends. The executor must see it to prove that both
+            share the folder.
     """
 
     engine: EngineSpec
@@ -88,6 +90,7 @@ def _written(task: WriteTask, first: Any, batches: Iterator[Any]) -> TaskResult:
         _check_marker(task)
         # Concurrent attempts at the same task need different file names.
         result = _write(task, f"{task.write_id}-{attempt_id}", first, batches)
+        _check_unended(task, result)
     except TerminalError as error:
         # The data or the set-up are wrong: another attempt would fail in the same way.
         result = TaskResult(error=error)
@@ -100,6 +103,14 @@ def _check_marker(task: WriteTask) -> None:
             f"The executor on {socket.gethostname()} does not see the lake's files in {task.table.data_path}.",
             remedy="Mount that folder on all machines of the cluster, or give the lake a bucket as its storage.",
         )
+
+
+def _check_unended(task: WriteTask, result: TaskResult) -> None:
+    """Delete the files of a task if the driver, which removes the marker first, has already cleaned up after the write."""
+    if task.marker is not None and not os.path.exists(task.marker):
+        for file in result.files:
+            Path(file.path).unlink(missing_ok=True)
+        raise StorageError(f"The write {task.write_id} ended before its task on {socket.gethostname()} did.")
 
 
 def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> TaskResult:

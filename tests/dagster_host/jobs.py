@@ -18,18 +18,34 @@ LAKE = DuckLakeResource(
 )
 
 
-class KilledOnce(dg.IOManager):
-    """Kills its process right after the first COMMIT, before Dagster records the step's success."""
+def kill_once(name: str) -> None:
+    """Kill this process, unless an earlier one was killed under the same name."""
+    mark = Path(f"{os.environ['KILLED_MARK']}-{name}")
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, inner: dg.IOManager, mark: Path) -> None:
+
+def is_killed(when: str, key: str) -> bool:
+    """Whether a partition is among those to kill, which an environment variable lists."""
+    return key in os.environ.get(when, "").split(",")
+
+
+class KilledOnce(dg.IOManager):
+    """Kills its process right after the COMMIT, before Dagster records the step's success.
+
+    Without partitions it does so once; with partitions, once for each that `KILL_AFTER_COMMIT` lists.
+    """
+
+    def __init__(self, inner: dg.IOManager) -> None:
         self.inner = inner
-        self.mark = mark
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         self.inner.handle_output(context, obj)
-        if not self.mark.exists():
-            self.mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        if not context.has_partition_key:
+            kill_once("step")
+        elif is_killed("KILL_AFTER_COMMIT", context.partition_key):
+            kill_once(context.partition_key)
 
     def load_input(self, context: dg.InputContext) -> Any:
         return self.inner.load_input(context)
@@ -37,7 +53,7 @@ class KilledOnce(dg.IOManager):
 
 @dg.io_manager(required_resource_keys={"inner"})
 def killed_once(context: dg.InitResourceContext) -> dg.IOManager:
-    return KilledOnce(context.resources.inner, Path(os.environ["KILLED_MARK"]))
+    return KilledOnce(context.resources.inner)
 
 
 @dg.asset(metadata={"write_mode": "append"}, io_manager_key="killed_once")
@@ -56,23 +72,20 @@ def day_of(key: str, rows: int) -> pa.Table:
     return pa.table({"day": pa.array([day] * rows, pa.date32()), "n": list(range(rows))})
 
 
-def rows_killing_once(table: pa.Table) -> pa.RecordBatchReader:
+def rows_killing_once(table: pa.Table, name: str) -> pa.RecordBatchReader:
     """Return rows that kill the process while they are written the first time."""
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from table.to_batches()
-        mark = Path(os.environ["KILLED_MARK"])
-        if not mark.exists():
-            mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+        kill_once(name)
 
     return pa.RecordBatchReader.from_batches(table.schema, batches())
 
 
-@dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})
+@dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"}, io_manager_key="killed_once")
 def killed_daily(context: dg.AssetExecutionContext) -> Any:
-    rows = day_of(context.partition_key, 100)
-    return rows_killing_once(rows) if context.partition_key == os.environ.get("KILL_ON") else rows
+    rows = day_of(key := context.partition_key, 100)
+    return rows_killing_once(rows, key) if is_killed("KILL_WHILE_WRITING", key) else rows
 
 
 @dg.asset(partitions_def=DAYS, metadata={"partition_expr": "day"})

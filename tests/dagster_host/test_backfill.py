@@ -1,4 +1,4 @@
-"""Backfills of four concurrent runs with the multiprocess executor: one step is killed and re-executed."""
+"""Backfills of concurrent runs with the multiprocess executor: steps are killed and re-executed."""
 
 import os
 from collections import Counter
@@ -15,13 +15,10 @@ from tests.dagster_host import jobs
 from tests.support.backends import POSTGRES, SQLITE, CatalogKind
 from tests.support.lakes import Servers, catalog_fields
 
-CONCURRENT_RUNS = 4
 JOBS = {"killed_daily": jobs.killed_daily_job, "by_spark": jobs.by_spark_job}
 # Each step is a process; the fork server has imported its modules already.
 _FORKS = {"forkserver": {"preload_modules": ["ducklake_orch.dagster", "tests.dagster_host.jobs"]}}
-RUN_CONFIG: dict[str, Any] = {
-    "execution": {"config": {"multiprocess": {"max_concurrent": CONCURRENT_RUNS, "start_method": _FORKS}}}
-}
+RUN_CONFIG: dict[str, Any] = {"execution": {"config": {"multiprocess": {"start_method": _FORKS}}}}
 
 
 def run_partition(home: str, job: str, key: str, lake: dict[str, str], after: str | None = None) -> tuple[str, bool]:
@@ -36,35 +33,42 @@ def run_partition(home: str, job: str, key: str, lake: dict[str, str], after: st
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("catalog", "arrow", "spark"),
+    ("catalog", "arrow", "spark", "concurrent_runs"),
     [
-        (SQLITE, 8, 0),
-        pytest.param(SQLITE, 60, 6, marks=pytest.mark.full),
-        pytest.param(POSTGRES, 60, 6, marks=pytest.mark.full),
+        (SQLITE, 8, 0, 4),
+        pytest.param(SQLITE, 60, 6, 8, marks=pytest.mark.full),
+        pytest.param(POSTGRES, 60, 6, 8, marks=pytest.mark.full),
     ],
     ids=str,
 )
 def test_concurrent_partition_runs_commit_one_snapshot_each(
-    catalog: CatalogKind, arrow: int, spark: int, servers: Servers, tmp_path: Path
+    catalog: CatalogKind, arrow: int, spark: int, concurrent_runs: int, servers: Servers, tmp_path: Path
 ) -> None:
     (home := tmp_path / "home").mkdir()
     (home / "dagster.yaml").touch()
     fields = catalog_fields(catalog, servers, tmp_path, "lake")
     url = fields.get("url") or f"sqlite:///{fields['path']}"
     keys = jobs.DAYS.get_partition_keys()
-    environment = {"LAKE_CATALOG": url, "LAKE_FILES": f"{tmp_path}/files", "KILL_ON": keys[arrow // 2]}
-    environment["KILLED_MARK"] = str(tmp_path / "killed")
+    killed = keys[1:arrow:6]
+    environment = {
+        "LAKE_CATALOG": url,
+        "LAKE_FILES": f"{tmp_path}/files",
+        "KILL_WHILE_WRITING": ",".join(killed[::2]),
+        "KILL_AFTER_COMMIT": ",".join(killed[1::2]),
+        "KILLED_MARK": str(tmp_path / "killed"),
+    }
     lake = DuckLake.from_url("lake", catalog=url, storage=environment["LAKE_FILES"], create_if_missing=True)
     lake.ensure_exists()
     wanted = {"killed_daily": keys[:arrow], "by_spark": keys[:spark]}
     work = [(job, key) for job, partition_keys in wanted.items() for key in partition_keys]
-    with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(CONCURRENT_RUNS, get_context("spawn")) as pool:
+    with dg.DagsterInstance.from_config(str(home)), ProcessPoolExecutor(concurrent_runs, get_context("spawn")) as pool:
         running = [pool.submit(run_partition, str(home), job, key, environment) for job, key in work]
         done = dict(zip(work, (future.result() for future in running), strict=True))
         failed = [item for item, (_, success) in done.items() if not success]
-        assert failed == [("killed_daily", environment["KILL_ON"])]
-        # In a worker, too: the fork server keeps the environment in which it started.
-        assert pool.submit(run_partition, str(home), *failed[0], environment, done[failed[0]][0]).result()[1]
+        assert failed == [("killed_daily", key) for key in killed]
+        # In workers, too: the fork server keeps the environment in which it started.
+        again = [pool.submit(run_partition, str(home), *item, environment, done[item][0]) for item in failed]
+        assert all(future.result()[1] for future in again)
     for table, partition_keys in wanted.items():
         found = lake.read(table).to_pylist() if partition_keys else []
         assert Counter((str(row["day"]), row["n"]) for row in found) == {

@@ -1,13 +1,18 @@
 """The Spark data source `ducklake`: reads, writes with one commit on the driver, options and errors."""
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from ducklake_orch import DuckLake
+from ducklake_orch.spark.data_source_steps import abandon_write, plan_write, write_partition
+from ducklake_orch.spark.task_values import unpacked
 from tests.support.retained_files import check_retained_files
 from tests.support.spark_reads import check, execute, expected, read_rows
 
@@ -119,6 +124,21 @@ def test_a_failed_job_leaves_no_snapshot_or_file(lake: DuckLake, spark: SparkSes
     with pytest.raises(PySparkException, match="boo"):
         save(failing)
     assert lake.snapshots(1)[0].snapshot_id == before
+    assert not lake.fsck(storage=True).counts
+
+
+def test_a_task_that_outlasts_its_write_deletes_its_files(lake: DuckLake) -> None:
+    execute(lake, "CREATE TABLE t (id BIGINT)")
+    schema = StructType([StructField("id", LongType())])
+    planned, task = plan_write(lake.config, ({"table": "t"}, schema, False))
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"id": [1]})
+        abandon_write((planned, False))
+        yield pa.record_batch({"id": [2]})
+
+    (result,) = write_partition((task, batches()))
+    assert "ended before its task" in str(unpacked(result).error)
     assert not lake.fsck(storage=True).counts
 
 
