@@ -182,6 +182,10 @@ class SnapshotChangedError(TerminalError):
     """The data that a write with `expect_snapshot` replaces have changed since that snapshot."""
 
 
+class TransactionClosedError(TerminalError):
+    """A transaction is used after its end, or in another thread or process than the one that began it."""
+
+
 class RowsOutsideError(TerminalError):
     """Rows to write do not match the `where` of `replace_where`."""
 
@@ -236,6 +240,10 @@ class CommitConflictError(TransientError):
 
 class StalePlanError(CommitConflictError):
     """The state on which a change was planned has changed; the work can succeed with a new plan."""
+
+
+class ConflictError(CommitConflictError):
+    """A concurrent commit changed what a transaction depends on; the transaction can be run again."""
 
 
 class CatalogBusyError(TransientError):

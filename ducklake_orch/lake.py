@@ -11,11 +11,12 @@ from ducklake_orch.facade.read_verbs import ReadVerbs
 from ducklake_orch.facade.row_verbs import RowVerbs
 from ducklake_orch.facade.stream_verbs import StreamVerbs
 from ducklake_orch.facade.table_verbs import TableVerbs
+from ducklake_orch.facade.transaction_verbs import TransactionVerbs
 from ducklake_orch.facade.write_verbs import WriteVerbs
 from ducklake_orch.results import CommitInfo, ExecuteResult, LakeEntry
 
 
-class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, MaintenanceVerbs):
+class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, TransactionVerbs, MaintenanceVerbs):
     """A DuckLake: a SQL catalog and its data files.
 
     Creating the object opens nothing. Each call connects, works and disconnects; connections to server catalogs are

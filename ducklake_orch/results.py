@@ -322,6 +322,27 @@ class WriteResult(Result):
 
 
 @dataclass(frozen=True)
+class TransactionResult(Result):
+    """The outcome of a transaction: one snapshot, or none if there was nothing to do.
+
+    Attributes:
+        writes: The outcome of each verb, in order.
+    """
+
+    snapshot_id: int
+    previous_snapshot_id: int
+    writes: list[WriteResult] = field(default_factory=list)
+    attempts: int = 1
+    duration_s: float = 0.0
+    replayed: bool = False
+
+    def __str__(self) -> str:
+        if self.replayed:
+            return f"transaction: already committed as snapshot {self.snapshot_id}"
+        return f"transaction: {len(self.writes)} changes, snapshot {self.snapshot_id}, {self.duration_s:.3f} s"
+
+
+@dataclass(frozen=True)
 class RollbackResult(Result):
     """The outcome of a rollback, real or dry: one snapshot, or none if the rows already equal the target snapshot's.
 

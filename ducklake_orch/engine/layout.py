@@ -9,6 +9,7 @@ import duckdb
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.error_classes import KEYS_REMEDY
 from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
+from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
@@ -145,6 +146,24 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {
         field.name: kind + ("" if field.nullable else " NOT NULL") for field, kind in zip(schema, types, strict=True)
     }
+
+
+def empty_rows(schema: Any) -> Any:
+    """Return a pyarrow.Table without rows that has the columns of a schema, given as for `column_types`.
+
+    Raises:
+        UnsupportedStatementError: When a column is NOT NULL, which data do not say.
+    """
+    with scratch() as con:
+        types = column_types(schema, con)
+        if required := next((name for name, kind in types.items() if kind.upper().endswith(" NOT NULL")), None):
+            raise UnsupportedStatementError(
+                f"A transaction creates no column that is NOT NULL, such as `{required}`.",
+                remedy="Create the table before the transaction.",
+            )
+        columns = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in types.items())
+        con.execute("SET arrow_lossless_conversion = true")
+        return con.execute(f"SELECT {columns} WHERE false").to_arrow_table()
 
 
 def column_comments(schema: Any) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A write takes effect once, also after a lost answer, a killed connection, a full disk, or a concurrent equal key."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import pytest
 from ducklake_orch import DuckLake, RetryPolicy, errors
 from ducklake_orch.catalog.commit import Everything, TableChange, commit_change, idempotency
 from ducklake_orch.catalog.commit.native_commit import _Commit
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import Metadata, Token
 from ducklake_orch.engine import session as sessions
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.locks import NoQueue
@@ -231,9 +231,8 @@ def test_without_the_inlined_delete_token_a_flush_restores_replaced_rows(
     if not guarded:
         real = _Commit._finish
 
-        def finish(commit: _Commit, *args: Any) -> None:
-            commit.tokens = [token for token in commit.tokens if token.kind != "inlined_delete"]
-            real(commit, *args)
+        def finish(commit: _Commit, snapshot: int, tokens: Sequence[Token]) -> None:
+            real(commit, snapshot, [token for token in tokens if token.kind != "inlined_delete"])
 
         monkeypatch.setattr(_Commit, "_finish", finish)
     with sessions.open_session(lake.config) as session:

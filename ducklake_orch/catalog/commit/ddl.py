@@ -30,6 +30,11 @@ _COLUMN = {
     "default_value_dialect": "VARCHAR",
 }
 
+_ENDED_BY_DROP = (
+    *("ducklake_table", "ducklake_column", "ducklake_column_tag", "ducklake_partition_info", "ducklake_sort_info"),
+    *("ducklake_data_file", "ducklake_delete_file"),
+)
+
 
 @dataclass(frozen=True)
 class NewTable:
@@ -48,18 +53,29 @@ class NewTable:
     next_id: int
 
 
-def number_table(transaction: MetadataTransaction, table: TableDef) -> NewTable:
-    """Assign the next catalog ids to a new table, and to its schema if that is new too."""
-    next_id = transaction.latest.next_catalog_id
+def number_table(
+    transaction: MetadataTransaction, table: TableDef, next_id: int, new_schemas: dict[str, int]
+) -> NewTable:
+    """Assign catalog ids to a new table, and to its schema if that is new too.
+
+    Args:
+        transaction: The commit.
+        table: The table.
+        next_id: The next free catalog id.
+        new_schemas: Ids of the schemas that the commit creates, by their names in lower case; a new one is added.
+    """
     schema = transaction.metadata.find_schema(table.schema, transaction.latest.snapshot_id)
-    schema_id = schema[0] if schema else next_id
-    next_id += schema is None
+    schema_id = schema[0] if schema else new_schemas.get(table.schema.lower())
+    makes_schema = schema_id is None
+    if schema_id is None:
+        schema_id = new_schemas[table.schema.lower()] = next_id
+        next_id += 1
     made = replace(table, table_id=next_id, schema_id=schema_id)
     next_id += 1
     if table.partition is not None:
         made = replace(made, partition=replace(table.partition, partition_id=next_id))
         next_id += 1
-    return NewTable(made, schema is None, next_id, next_id + bool(table.sort))
+    return NewTable(made, makes_schema, next_id, next_id + bool(table.sort))
 
 
 def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int) -> list[Token]:
@@ -102,6 +118,15 @@ def alter_columns(transaction: MetadataTransaction, current: TableDef, target: T
         [column for column in target.columns if column.column_id not in before],
     )
     return Token("altered_table", current.table_id)
+
+
+def drop_table(transaction: MetadataTransaction, table: TableDef, snapshot: int) -> Token:
+    """Drop a table; earlier snapshots keep it."""
+    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL AND"
+    for name in _ENDED_BY_DROP:
+        transaction.change(name, f"{end} table_id = {table.table_id}")
+    transaction.change("ducklake_tag", f"{end} object_id = {table.table_id}")
+    return Token("dropped_table", table.table_id)
 
 
 def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | None:

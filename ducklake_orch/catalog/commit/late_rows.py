@@ -30,14 +30,22 @@ def check_late_rows(transaction: MetadataTransaction, rows: ExactRows, table: Ta
     history = TableHistory(metadata, table)
     files = LiveFiles(history, at, deletions_table(metadata, table), predicate)
     new = next((file.path for file, _ in files.fetch() if file.data_file_id not in seen), None)
-    if new is not None or rows.inlined_seen != inlined_versions(metadata, table, at, predicate):
+    if new is not None or rows.inlined_seen != _inlined_versions(metadata, table, at, predicate):
         event = f"it added the file {new}" if new is not None else "it changed inlined rows"
         raise StalePlanError(
             f"A concurrent write changed `{table}`: {event}.", remedy="Retry the change: planned again, it can succeed."
         )
 
 
-def inlined_versions(
+def inlined_versions_of(
+    metadata: Metadata, table: TableDef, at: int, where: str | None
+) -> dict[str, frozenset[tuple[int, int]]]:
+    """Return the inlined rows that match a condition at a snapshot, as `ExactRows.inlined_seen` has them."""
+    predicate = parse_predicate(metadata.con, where, table.columns) if where is not None else None
+    return _inlined_versions(metadata, table, at, predicate)
+
+
+def _inlined_versions(
     metadata: Metadata, table: TableDef, at: int, predicate: Predicate | None
 ) -> dict[str, frozenset[tuple[int, int]]]:
     """Return the inlined rows that match, by the name of their inlined-data table; tables without a match are left out.

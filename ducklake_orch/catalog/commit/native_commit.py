@@ -1,10 +1,11 @@
 """Commit finished files and retired rows as exactly one snapshot, in plain SQL on the metadata tables.
 
-The entry point is `commit_change`. Data files are written once, before the commit: when a concurrent commit takes the
-snapshot id first, the next attempt only assigns new ids.
+The entry points are `commit_change` for one table and `commit_changes` for several. Data files are written once, before
+the commit: when a concurrent commit takes the snapshot id first, the next attempt only assigns new ids.
 """
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog.commit import conflicts, ddl, idempotency
@@ -12,6 +13,7 @@ from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retire
 from ducklake_orch.catalog.commit.duplicate_files import refuse_known
 from ducklake_orch.catalog.commit.expect_snapshot import check_expected, judge_rollback
 from ducklake_orch.catalog.commit.late_rows import check_late_rows
+from ducklake_orch.catalog.commit.recording import record_change
 from ducklake_orch.catalog.commit.retire import Retired, file_states, find_retired
 from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, prepare_inlined
 from ducklake_orch.catalog.commit.table_change import Committed, ExactRows, Rollback, TableChange
@@ -31,50 +33,145 @@ from ducklake_orch.engine.stored_files import remove_superseded
 from ducklake_orch.errors import StalePlanError
 
 log = logging.getLogger("ducklake_orch")
+# Stands for the table's id of an idempotency key that covers several tables.
+WHOLE_LAKE = -1
 
 
 def commit_change(session: Session, write: Write, change: TableChange) -> Committed:
-    """Commit a change as one snapshot, exactly once.
+    """Commit a change of one table as one snapshot, exactly once; arguments and errors as in `commit_changes`."""
+    return commit_changes(session, write, [change])[0]
+
+
+def commit_changes(
+    session: Session, write: Write, changes: Sequence[TableChange], *, key: str | None = None
+) -> list[Committed]:
+    """Commit changes of different tables as one snapshot, exactly once.
 
     Args:
         session: The lake; it need not be entered.
         write: Identity of the write. Its id is stored in the snapshot, so that a lost answer to COMMIT can be resolved.
-        change: The change to commit.
+        changes: The changes to commit, at most one for each table.
+        key: The caller's idempotency key for all changes together; if it is already committed, nothing is.
+
+    Returns:
+        The outcome of each change.
 
     Raises:
         TransientError: When a conflict stops this attempt, but the same work can succeed once it is planned again.
         UnknownOutcomeError: When the answer to COMMIT was lost and the catalog does not tell whether it committed.
     """
     root, written = session.instance.root, list[str]()
-    ready = (
+    ready = [
         prepare_inlined(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
-    )
-    if change.key is not None:
-        idempotency.check_key(change.key)
+        for change in changes
+    ]
+    keys = [given for given in (key, *(change.key for change in changes)) if given is not None]
+    for given in keys:
+        idempotency.check_key(given)
+    if keys:
         idempotency.make_table(session)
+
+    def work(transaction: MetadataTransaction) -> list[Committed]:
+        parts = [_TableCommit(transaction, write, *part, written) for part in zip(changes, ready, strict=True)]
+        return _Commit(transaction, write, parts, key).run()
+
     with session.instance.one_thread():
-        result = commit_through(
-            MetadataTransaction,
-            session,
-            write,
-            lambda transaction: _Commit(transaction, write, change, ready, written).run(),
-            settle=False,
-        )
-    added = [file.path for file in change.files] if result.files_added else []
-    write.kept = frozenset([*added, *result.delete_files])
-    remove_superseded(session.config, write, [*written, *(change.deletes.paths if change.deletes else ())])
+        results = commit_through(MetadataTransaction, session, write, work, settle=False)
+    pairs = list(zip(changes, results, strict=True))
+    for change, _ in pairs:
+        record_change(change)
+    added = [file.path for change, result in pairs if result.files_added for file in change.files]
+    write.kept = frozenset([*added, *(path for result in results for path in result.delete_files)])
+    deletes = [path for change in changes if change.deletes for path in change.deletes.paths]
+    remove_superseded(session.config, write, [*written, *deletes])
     if write.after is not None:  # the answer to COMMIT was lost, and the write id identified the snapshot
-        result = replace(result, snapshot_id=write.after)
-    write.after = result.snapshot_id
-    return result
+        results = [replace(result, snapshot_id=write.after) for result in results]
+    elif results:
+        write.after = max(result.snapshot_id for result in results)
+    return results
+
+
+@dataclass
+class _Numbers:
+    """The next free ids of a commit.
+
+    Attributes:
+        schemas: Ids of the schemas that the commit creates, by their names in lower case.
+    """
+
+    catalog_id: int
+    file_id: int
+    schemas: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
 class _Commit:
-    """One attempt to commit a change.
+    """One attempt to commit changes of several tables as one snapshot."""
+
+    transaction: MetadataTransaction
+    write: Write
+    parts: Sequence["_TableCommit"]
+    key: str | None = None
+
+    def run(self) -> list[Committed]:
+        """Check all changes for conflicts and write the snapshot, both against the latest state of the catalog."""
+        transaction, latest = self.transaction, self.transaction.latest
+        if self.key is not None or any(part.change.key is not None for part in self.parts):
+            idempotency.make_table_in(transaction)
+        if self.key is not None and (committed := idempotency.find_in(transaction, WHOLE_LAKE, self.key)) is not None:
+            replayed = committed[1] != self.write.write_id
+            return [Committed(committed[0], latest.snapshot_id, replayed=replayed) for _ in self.parts]
+        for part in self.parts:
+            part.check()
+        if not (pending := [part for part in self.parts if part.done is None]):
+            return [part.outcome for part in self.parts]
+        snapshot, numbers = latest.snapshot_id + 1, _Numbers(latest.next_catalog_id, latest.next_file_id)
+        for part in pending:
+            part.number(numbers)
+        # Retire inlined rows before inserting the snapshot. A writer that does not take the lake's lock first locks
+        # such rows and then inserts its snapshot; the opposite order here would end in a deadlock.
+        for part in pending:
+            part.retire_inlined(snapshot)
+        for part in pending:
+            part.write_deletes(snapshot, numbers)
+        version = latest.schema_version + int(any(part.new_version for part in pending))
+        # Insert the snapshot before all other rows: its primary key is the last guard against writers that do not take
+        # the lake's lock.
+        self._add_snapshot(snapshot, numbers, version)
+        for part in pending:
+            part.insert(snapshot, version)
+        self._finish(snapshot, [token for part in pending for token in part.tokens])
+        return [part.outcome for part in self.parts]
+
+    def _add_snapshot(self, snapshot: int, numbers: _Numbers, version: int) -> None:
+        row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": version}
+        # Readers take their cached statistics for current as long as `next_file_id` is the same, so every commit
+        # increases it.
+        next_file = max(numbers.file_id, self.transaction.latest.next_file_id + 1)
+        row |= {"next_catalog_id": numbers.catalog_id, "next_file_id": next_file}
+        self.transaction.insert_row("ducklake_snapshot", row)
+
+    def _finish(self, snapshot: int, tokens: Sequence[Token]) -> None:
+        write, info = self.write, self.write.info
+        row = {"snapshot_id": snapshot, "changes_made": format_tokens(tokens), "author": info.author}
+        row |= {"commit_message": info.message, "commit_extra_info": write.extra}
+        self.transaction.insert_row("ducklake_snapshot_changes", row)
+        if self.key is not None:
+            idempotency.record(self.transaction, WHOLE_LAKE, self.key, snapshot, write.write_id)
+
+
+@dataclass
+class _TableCommit:
+    """The part of a commit that changes one table.
 
     Attributes:
         written: Paths of the delete files that the attempts write; all attempts append to the same list.
+        done: The outcome, once there is one.
+        current: The table as it is in the catalog; None if it does not exist.
+        table: The table as the commit leaves it, once it is numbered.
+        defines: Whether the commit creates or alters the table.
+        new: The table to create, if there is one.
+        new_version: Whether the commit takes a new schema version.
     """
 
     transaction: MetadataTransaction
@@ -83,67 +180,110 @@ class _Commit:
     ready: PreparedFiles
     written: list[str]
     tokens: list[Token] = field(default_factory=list)
+    done: Committed | None = None
+    current: TableDef | None = None
+    defines: bool = False
+    retired: Retired = field(default_factory=Retired)
+    inlined_table: str | None = None
+    new_version: bool = False
+    new: ddl.NewTable | None = None
+    deletes: list[NewDeleteFile] = field(default_factory=list)
+    first_id: int = 0
 
-    def run(self) -> Committed:
-        """Check the change for conflicts and write the snapshot, both against the latest state of the catalog."""
+    @property
+    def outcome(self) -> Committed:
+        """The outcome of a part that is done."""
+        assert self.done is not None  # noqa: S101 - `run` has ended
+        return self.done
+
+    def check(self) -> None:
+        """Check the change for conflicts, and find what it retires; a change that does nothing is done."""
         transaction, change, latest = self.transaction, self.change, self.transaction.latest
-        current = self._current()
-        replayed = self._replayed(current)
-        if replayed is not None:
-            return replayed
-        defines = conflicts.judge_table(change, current)
+        current = self.current = self._current()
+        self.done = self._replayed(current)
+        if self.done is not None:
+            return
+        self.defines = conflicts.judge_table(change, current) or change.drops
         if change.adopted and current is not None:
-            copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=True))
+            copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=False))
             refuse_known(transaction.metadata, current, change.adopted, copied=copied)
         check_expected(transaction, change, current)
-        retired = Retired() if current is None else self._retired(current)
-        if not (self.ready.rows or change.deletes or retired or defines):
-            return Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
-        inlined_table = None
-        if change.few and self.ready.rows and current is not None and not defines:
-            inlined_table = ddl.inlined_table(transaction, current)
+        self.retired = Retired() if current is None else self._retired(current)
+        if not (self.ready.rows or change.deletes or self.retired or self.defines):
+            self.done = Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
+            return
+        if change.few and self.ready.rows and current is not None and not self.defines:
+            self.inlined_table = ddl.inlined_table(transaction, current)
         # The table that holds inlined rows is part of the schema. An engine that has cached this schema version does
         # not search for a new one, so creating one takes a new version.
-        new_version = defines or (change.few is not None and self.ready.rows > 0 and inlined_table is None)
-        snapshot = latest.snapshot_id + 1
-        new = ddl.number_table(transaction, change.target) if current is None else None
-        if new is not None:
-            conflicts.judge_new_table(transaction.metadata, new.table, latest.snapshot_id)
-        # Retire inlined rows before inserting the snapshot. A writer that does not take the lake's lock first locks
-        # such rows and then inserts its snapshot; the opposite order here would end in a deadlock.
-        self._retire_inlined(retired, snapshot)
-        deletes = self._deletes(current, retired, snapshot)
-        # Insert the snapshot before all other rows: its primary key is the last guard against writers that do not take
-        # the lake's lock.
-        self._add_snapshot(snapshot, new.next_id if new else latest.next_catalog_id, new_version, len(deletes))
-        if new is not None:
-            self.tokens += ddl.create_table(transaction, new, snapshot)
-            table = new.table
+        inlines = change.few is not None and self.ready.rows > 0
+        self.new_version = self.defines or (inlines and self.inlined_table is None)
+
+    def number(self, numbers: _Numbers) -> None:
+        """Assign catalog ids to a new table."""
+        if self.current is None:
+            self.new = ddl.number_table(self.transaction, self.change.target, numbers.catalog_id, numbers.schemas)
+            numbers.catalog_id = self.new.next_id
+            conflicts.judge_new_table(self.transaction.metadata, self.new.table, self.transaction.latest.snapshot_id)
+
+    def retire_inlined(self, snapshot: int) -> None:
+        """End the inlined rows that the change retires."""
+        for inlined, row_ids in self.retired.inlined.items():
+            end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL"
+            if row_ids is None:
+                self.transaction.change(inlined, end)
+            else:
+                self.transaction.change_each(inlined, f"{end} AND", "row_id", row_ids)
+
+    def write_deletes(self, snapshot: int, numbers: _Numbers) -> None:
+        """Write the delete files of this snapshot, and assign the ids of all new files.
+
+        Delete files are for data files that lose some rows, and for retired data files with inlined deletions.
+        """
+        if self.current is not None:
+            deletes = delete_files_of_retired(
+                self.transaction, self.current, self.retired, snapshot, self.write.write_id
+            )
+            self.written += [file.path for file in deletes]
+            self.deletes = [*deletes, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
+        self.first_id = numbers.file_id
+        numbers.file_id += self.ready.mappings + self.ready.count + len(self.deletes)
+
+    def insert(self, snapshot: int, version: int) -> None:
+        """Write the table, and retire and add its files and rows."""
+        transaction, change = self.transaction, self.change
+        if change.drops and self.current is not None:
+            self.tokens.append(ddl.drop_table(transaction, self.current, snapshot))
+            self.done = Committed(snapshot, transaction.latest.snapshot_id, self.current.table_id)
+            return
+        if self.new is not None:
+            self.tokens += ddl.create_table(transaction, self.new, snapshot)
+            table = self.new.table
         else:
-            assert current is not None  # noqa: S101 - else there is a new one
-            table = current
-            if defines:
-                self.tokens.append(ddl.alter_columns(transaction, current, change.target, snapshot))
-                table = replace(current, columns=change.target.columns)
-        if new_version:
-            version = {"begin_snapshot": snapshot, "schema_version": latest.schema_version + 1}
-            transaction.insert_row("ducklake_schema_versions", version | {"table_id": table.table_id})
-            inlined_table = ddl.add_inlined_table(transaction, table, latest.schema_version + 1)
-        self._retire_files(table, retired, snapshot)
+            assert self.current is not None  # noqa: S101 - else there is a new one
+            table = self.current
+            if self.defines:
+                self.tokens.append(ddl.alter_columns(transaction, table, change.target, snapshot))
+                table = replace(table, columns=change.target.columns)
+        if self.new_version:
+            row = {"begin_snapshot": snapshot, "schema_version": version, "table_id": table.table_id}
+            transaction.insert_row("ducklake_schema_versions", row)
+            self.inlined_table = ddl.add_inlined_table(transaction, table, version)
+        self._retire_files(table, snapshot)
         self._add_files(table, snapshot)
-        self._add_inlined(table, inlined_table, snapshot)
-        first_delete = latest.next_file_id + self.ready.mappings + self.ready.count
-        insert_delete_files(transaction, table, deletes, first_delete)
-        self._finish(table, snapshot)
-        return Committed(
+        self._add_inlined(table, snapshot)
+        insert_delete_files(transaction, table, self.deletes, self.first_id + self.ready.mappings + self.ready.count)
+        if change.key is not None:
+            idempotency.record(transaction, table.table_id, change.key, snapshot, self.write.write_id)
+        self.done = Committed(
             snapshot,
-            latest.snapshot_id,
+            transaction.latest.snapshot_id,
             table.table_id,
-            rows_removed=retired.rows,
+            rows_removed=self.retired.rows,
             rows_added=self.ready.rows,
             files_added=self.ready.count,
-            files_removed=retired.file_count,
-            delete_files=tuple(delete.path for delete in deletes),
+            files_removed=self.retired.file_count,
+            delete_files=tuple(delete.path for delete in self.deletes),
         )
 
     def _current(self) -> TableDef | None:
@@ -155,10 +295,7 @@ class _Commit:
 
     def _replayed(self, current: TableDef | None) -> Committed | None:
         change, latest = self.change, self.transaction.latest.snapshot_id
-        if change.key is None:
-            return None
-        idempotency.make_table_in(self.transaction)
-        if current is None or not change.replays:
+        if change.key is None or current is None or not change.replays:
             return None
         if (committed := idempotency.find_in(self.transaction, current.table_id, change.key)) is None:
             return None
@@ -181,40 +318,8 @@ class _Commit:
             check_late_rows(transaction, change.remove, table)
         return find_retired(transaction, change, table)
 
-    def _deletes(self, table: TableDef | None, retired: Retired, snapshot: int) -> list[NewDeleteFile]:
-        """Write and return the delete files of this snapshot.
-
-        They are for data files that lose some rows, and for retired data files with inlined deletions.
-        """
-        if table is None:
-            return []
-        deletes = delete_files_of_retired(self.transaction, table, retired, snapshot, self.write.write_id)
-        self.written += [file.path for file in deletes]
-        return [*deletes, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
-
-    def _add_snapshot(self, snapshot: int, next_catalog_id: int, new_version: bool, deletes: int) -> None:
-        latest = self.transaction.latest
-        numbered = self.ready.mappings + self.ready.count + deletes
-        row = {
-            "snapshot_id": snapshot,
-            "snapshot_time": NOW,
-            "schema_version": latest.schema_version + int(new_version),
-        }
-        # Readers take their cached statistics for current as long as `next_file_id` is the same, so every commit
-        # increases it.
-        row |= {"next_catalog_id": next_catalog_id, "next_file_id": latest.next_file_id + max(numbered, 1)}
-        self.transaction.insert_row("ducklake_snapshot", row)
-
-    def _retire_inlined(self, retired: Retired, snapshot: int) -> None:
-        for inlined, row_ids in retired.inlined.items():
-            end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL"
-            if row_ids is None:
-                self.transaction.change(inlined, end)
-            else:
-                self.transaction.change_each(inlined, f"{end} AND", "row_id", row_ids)
-
-    def _retire_files(self, table: TableDef, retired: Retired, snapshot: int) -> None:
-        transaction = self.transaction
+    def _retire_files(self, table: TableDef, snapshot: int) -> None:
+        transaction, retired = self.transaction, self.retired
         statement = (
             f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL"
         )
@@ -237,7 +342,7 @@ class _Commit:
         ready, transaction = self.ready, self.transaction
         if not ready.count:
             return
-        first_mapping = transaction.latest.next_file_id
+        first_mapping = self.first_id
         first_file = first_mapping + ready.mappings
         first_row = self._count_rows(table)
         of_table = {"table_id": table.table_id}
@@ -264,19 +369,19 @@ class _Commit:
         transaction.insert("ducklake_file_variant_stats", ready.variants, constants=of_table, shifts=number)
         self.tokens.append(Token("inserted_into_table", table.table_id))
 
-    def _add_inlined(self, table: TableDef, inlined_table: str | None, snapshot: int) -> None:
+    def _add_inlined(self, table: TableDef, snapshot: int) -> None:
         """Insert inlined rows, which the catalog itself stores."""
         inlinable_rows = self.change.few
         if inlinable_rows is None or not self.ready.rows:
             return
-        if inlined_table is None:
+        if self.inlined_table is None:
             raise StalePlanError(
                 f"The catalog can no longer inline rows of `{table}`.",
                 remedy="Retry the write: planned again, it can succeed.",
             )
         first_row = self._count_rows(table)
         self.transaction.insert(
-            inlined_table,
+            self.inlined_table,
             inlinable_rows.stored,
             constants={"begin_snapshot": snapshot},
             shifts={"row_id": (inlinable_rows.ordinal, first_row)},
@@ -300,11 +405,3 @@ class _Commit:
         )
         widen_table_statistics(transaction, table, ready.summary)
         return int(rows[0][0])
-
-    def _finish(self, table: TableDef, snapshot: int) -> None:
-        write, info = self.write, self.write.info
-        row = {"snapshot_id": snapshot, "changes_made": format_tokens(self.tokens), "author": info.author}
-        row |= {"commit_message": info.message, "commit_extra_info": write.extra}
-        self.transaction.insert_row("ducklake_snapshot_changes", row)
-        if self.change.key is not None:
-            idempotency.record(self.transaction, table.table_id, self.change.key, snapshot, write.write_id)

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         scheduled_paths,
         table_folders,
     )
-    from ducklake_orch.catalog.metadata.lake_mark import FILE_NAME, file_prefix, origin
+    from ducklake_orch.catalog.metadata.lake_mark import FILE_NAME, MARK_OPTION, file_prefix, origin
     from ducklake_orch.catalog.metadata.own_table import OwnTable, create_before_transaction, create_in_transaction
     from ducklake_orch.catalog.metadata.reserved_names import (
         free_column_name,

@@ -7,6 +7,8 @@ catalog. No two catalogs share both, so a copy of a catalog under another name o
 import hashlib
 import re
 
+# The option that gives the draft of a transaction, which has a catalog of its own, the mark of its lake.
+MARK_OPTION = "ducklake_orch_lake_mark"
 # A file's name contains the id of its write and then the mark; names from earlier versions have no mark.
 FILE_NAME = r"(?:^|/)ducklake-([0-9a-f]{32})(?:-([0-9a-f]{12}))?[-.]"
 _FILE_NAME = re.compile(FILE_NAME)

@@ -14,7 +14,7 @@ import duckdb
 from ducklake_orch.catalog.metadata import change_tokens
 from ducklake_orch.catalog.metadata.cell_values import maybe_int, text, truth
 from ducklake_orch.catalog.metadata.file_paths import as_listed
-from ducklake_orch.catalog.metadata.lake_mark import lake_mark
+from ducklake_orch.catalog.metadata.lake_mark import MARK_OPTION, lake_mark
 from ducklake_orch.catalog.metadata.table_model import SnapshotRow, TableDef
 from ducklake_orch.catalog.metadata.table_reader import build_columns, read_table_rows
 from ducklake_orch.config.lake import LakeConfig
@@ -69,18 +69,20 @@ class Metadata:
         """
         table_def = self.find_table(wanted, at)
         if table_def is None:
-            names = [f"{schema}.{name}" for schema, name in self.rows(self._names_sql(at))]
+            names = [f"{schema}.{name}" for schema, name in self.table_names(at)]
             raise ObjectNotFoundError(
                 f"Lake `{self.config.name}` has no table `{wanted}`.",
                 remedy=nearest(str(wanted), names) if names else "The lake has no tables yet.",
             )
         return table_def
 
-    def _names_sql(self, at: int) -> str:
-        return (
+    def table_names(self, at: int) -> list[tuple[str, str]]:
+        """Return the schema and name of each table at a snapshot."""
+        sql = (
             f"SELECT s.schema_name, t.table_name FROM {self.table_sql('ducklake_table')} t"
             f" JOIN {self.table_sql('ducklake_schema')} s USING (schema_id) WHERE {live(at, 't')} AND {live(at, 's')}"
         )
+        return [(text(schema) or "", text(name) or "") for schema, name in self.rows(sql)]
 
     def find_schema(self, name: str, at: int) -> tuple[int, str] | None:
         """Return the id and the folder of a schema at a snapshot, or None if no schema has that name."""
@@ -153,6 +155,8 @@ class Metadata:
 
     def lake_mark(self) -> str:
         """Return the mark of the lake, which is part of the names of all files that its writers create."""
+        if (mark := self._settings().get((MARK_OPTION, None, None))) is not None:
+            return mark
         return lake_mark(*(self._settings().get(("lake", part, None)) for part in ("main schema", "catalog")))
 
     def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:

@@ -1,0 +1,16 @@
+"""Change several tables in one snapshot: verbs run in a private draft, and what they did is committed at once.
+
+`Draft` is a catalog of the transaction's own, with the tables that it uses as they were when it began. `publish` folds
+everything that was done to each table into one change and commits all changes together.
+"""
+
+from typing import TYPE_CHECKING
+
+from ducklake_orch.catalog.faces import lazy_face
+
+if TYPE_CHECKING:
+    from ducklake_orch.catalog.transactions.draft import AdoptedTable, Draft
+    from ducklake_orch.catalog.transactions.net_change import StagedTable
+    from ducklake_orch.catalog.transactions.publishing import Published, publish, remove_unpublished
+else:
+    __getattr__, __dir__, __all__ = lazy_face(__name__)

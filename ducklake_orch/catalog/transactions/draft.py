@@ -1,0 +1,120 @@
+"""The draft of a transaction: a private catalog in which its verbs run before they are committed to the lake.
+
+A draft is a SQLite catalog in a temporary folder. It holds the tables that the transaction uses, as they were at its
+base snapshot, and refers to the lake's own files; new files go into the lake's folders. So every verb and every reader
+works in a draft as it does in the lake, and other programs see nothing of it.
+"""
+
+import shutil
+import tempfile
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from ducklake_orch.catalog.metadata import SnapshotRow, TableDef
+from ducklake_orch.catalog.search import RowPlan, plan_rows, planning
+from ducklake_orch.catalog.transactions.table_copy import (
+    create_inlined,
+    lake_rows,
+    refuse_later,
+    replace_lake_rows,
+    table_rows,
+)
+from ducklake_orch.config.catalogs import SQLiteCatalog
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import open_session
+
+
+@dataclass(frozen=True)
+class AdoptedTable:
+    """A table of the lake that a draft holds.
+
+    Attributes:
+        plan: The table, its files and its inlined rows at the base snapshot.
+        next_row_id: Rows of the base have smaller ids; rows that the transaction adds have this id or a larger one.
+    """
+
+    plan: RowPlan
+    next_row_id: int
+
+    @property
+    def table(self) -> TableDef:
+        """The table at the base snapshot."""
+        return self.plan.table
+
+
+class Draft:
+    """A private catalog with some tables of a lake.
+
+    Args:
+        lake: The lake.
+
+    Attributes:
+        lake: The lake.
+        config: The draft, as a lake of its own.
+        base: The snapshot that the draft begins from.
+        tables: The tables that were looked for, by name in lower case; None for a table that the lake does not have.
+    """
+
+    def __init__(self, lake: LakeConfig) -> None:
+        self.lake = lake
+        self.tables: dict[str, AdoptedTable | None] = {}
+        self._folder = Path(tempfile.mkdtemp(prefix="ducklake-orch-"))
+        try:
+            self.config = self._config()
+            self.base = self._create()
+        except BaseException:
+            self.remove()
+            raise
+
+    def remove(self) -> None:
+        """Delete the draft; the files that its verbs wrote stay."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def adopt(self, wanted: TableName) -> AdoptedTable | None:
+        """Copy a table as it is at the base snapshot, once; return None if the lake lacks it."""
+        key = str(wanted).lower()
+        if key not in self.tables:
+            self.tables[key] = self._adopted(wanted)
+        return self.tables[key]
+
+    def adopt_all(self) -> None:
+        """Copy all tables of the base snapshot."""
+        with planning(self.lake, "Listing tables for a transaction", reads=True) as metadata:
+            names = metadata.table_names(self.base.snapshot_id)
+        for schema, table in names:
+            self.adopt(TableName(schema, table))
+
+    def _adopted(self, wanted: TableName) -> AdoptedTable | None:
+        with planning(self.lake, f"Reading `{wanted}` for a transaction", reads=True) as metadata:
+            table = metadata.find_table(wanted, self.base.snapshot_id)
+            if table is None:
+                return None
+            plan = plan_rows(metadata, table, self.base, None, values=False)
+            refuse_later(plan)
+            copies = table_rows(metadata, plan, self.config)
+        with open_session(self.config, entering=False) as session, closing(session.instance.root.cursor()) as con:
+            con.execute("BEGIN")
+            create_inlined(con, self.config, plan, copies)
+            copies.insert(con, self.config)
+            con.execute("COMMIT")
+        rows = copies.tables["ducklake_table_stats"].column("next_row_id").to_pylist()
+        return AdoptedTable(plan, int(rows[0]) if rows else 0)
+
+    def _config(self) -> LakeConfig:
+        catalog = SQLiteCatalog(path=self._folder / "draft.sqlite")
+        changes = {"catalog": catalog, "create_if_missing": True, "data_inlining_row_limit": 0}
+        none = dict.fromkeys(("metadata_schema", "automatic_migration"))
+        return self.lake.model_copy(update=changes | none | {"options": {}, "attach_options": {}})
+
+    def _create(self) -> SnapshotRow:
+        """Create the catalog with the lake's latest snapshot, its schemas, views and options; return the snapshot."""
+        with planning(self.lake, "Beginning a transaction", reads=not self.lake.create_if_missing) as metadata:
+            base = metadata.latest()
+            copies, mark = lake_rows(metadata, base), metadata.lake_mark()
+        with open_session(self.config, entering=False) as session, closing(session.instance.root.cursor()) as con:
+            con.execute("BEGIN")
+            replace_lake_rows(con, self.config, copies, mark)
+            con.execute("COMMIT")
+        return base

@@ -1,0 +1,240 @@
+"""Compare a table of a draft with its base, and fold everything that a transaction did to it into one change."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ducklake_orch.catalog.commit import (
+    DeleteFiles,
+    Everything,
+    ExactRows,
+    Matching,
+    Partitions,
+    Removal,
+    TableChange,
+    inlined_versions_of,
+    partitions_condition,
+)
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, NewFile, TableDef, row_id_name
+from ducklake_orch.catalog.parquet import parquet_sql
+from ducklake_orch.catalog.search import (
+    DuckDBFinder,
+    RowPlan,
+    RowSearch,
+    placed_sql,
+    plan_rows,
+    planning,
+    union_sql,
+)
+from ducklake_orch.catalog.transactions.draft import AdoptedTable, Draft
+from ducklake_orch.catalog.writing import Loss, write_delete_files, write_files, write_known_rows
+from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import TableName, identifier
+
+_BLIND = (Everything, Partitions, Matching)
+
+
+@dataclass(frozen=True)
+class StagedTable:
+    """What a transaction did to a table.
+
+    Attributes:
+        name: The table's name.
+        adopted: The table at the base snapshot; None if the transaction created it.
+        changes: The changes that its verbs committed to the draft, in order.
+    """
+
+    name: TableName
+    adopted: AdoptedTable | None
+    changes: tuple[TableChange, ...]
+
+    def is_blind(self, target: TableDef) -> bool:
+        """Whether it only added and replaced rows without reading any, so that whatever is there now can be replaced.
+
+        A condition on a column that the transaction adds is none for the rows of the lake.
+        """
+        removals = [change.remove for change in self.changes if change.remove is not None]
+        evolved = self.adopted is not None and self.adopted.table.columns != target.columns
+        kinds = (Everything, Partitions) if evolved else _BLIND
+        return all(isinstance(removal, kinds) for removal in removals)
+
+    @property
+    def files(self) -> dict[str, NewFile]:
+        """All files that were added, by path."""
+        return {file.path: file for change in self.changes for file in change.files}
+
+    @property
+    def adopted_paths(self) -> tuple[str, ...]:
+        """Paths of the files of other programs that were added, and of no copies."""
+        return tuple(path for change in self.changes for path in change.adopted)
+
+
+def net_change(draft: Draft, staged: StagedTable, write_id: str) -> TableChange | None:
+    """Return the change that takes a table of the lake from its base to its state in the draft; None if there is none.
+
+    Args:
+        draft: The draft.
+        staged: The table.
+        write_id: Part of the names of files that are written anew.
+    """
+    with planning(draft.config, f"Reading the changes of `{staged.name}`", reads=True) as metadata:
+        latest = metadata.latest()
+        table = metadata.find_table(staged.name, latest.snapshot_id)
+        if table is None:
+            known = staged.adopted.table if staged.adopted else None
+            return TableChange(staged.name, known, known, drops=True) if known else None
+        now = plan_rows(metadata, table, latest, None, values=False)
+    base = staged.adopted.plan if staged.adopted else None
+    target = table if base is None else replace(base.table, columns=table.columns)
+    files = _staged_files(draft, staged, now, target, write_id)
+    if base is None:
+        return TableChange(staged.name, None, target, files, adopted=_adopted(staged, files))
+    removal, deletes = _removal(draft, staged, base, now, write_id)
+    return TableChange(
+        staged.name, base.table, target, files, removal, deletes=deletes, adopted=_adopted(staged, files)
+    )
+
+
+def _adopted(staged: StagedTable, files: Sequence[NewFile]) -> tuple[str, ...]:
+    """Return the paths of the files of other programs at the beginning of `files`."""
+    return tuple(file.path for file in files if file.path in staged.adopted_paths)
+
+
+def _staged_files(
+    draft: Draft, staged: StagedTable, now: RowPlan, target: TableDef, write_id: str
+) -> tuple[NewFile, ...]:
+    """Return the files to add, those of other programs first.
+
+    A file is written anew without the rows that later verbs deleted, and where row ids of the draft are stored in it:
+    another commit may have taken these ids.
+    """
+    known, first = staged.files, draft.base.next_file_id
+    live = [file for file in now.scan.files if staged.adopted is None or file.data_file_id >= first]
+    if len(staged.changes) == 1:
+        return tuple(known[file.path] for file in live)
+    with working_connection(draft.config, apart=True) as con:
+        search = RowSearch(draft.config, con, DuckDBFinder())
+        with search.working("Reading changed rows"):
+            anew = [
+                file
+                for file in live
+                if file.deletes
+                or file.inlined_deletes
+                or _changed_types(staged, file.path, target)
+                or (known[file.path].has_row_ids and _has_new_ids(search, staged, now, file))
+            ]
+            written = _written_anew(search, staged, replace(now, target=target), anew, write_id)
+    kept = [known[file.path] for file in live if file not in anew]
+    kept.sort(key=lambda file: file.path not in staged.adopted_paths)
+    return (*kept, *written)
+
+
+def _has_new_ids(search: RowSearch, staged: StagedTable, now: RowPlan, file: DataFile) -> bool:
+    """Return whether a file stores row ids that the draft assigned."""
+    rows = f"SELECT max({row_id_name(now.scan.needed)}) FROM ({placed_sql(now.scan, file, search.hits)})"
+    newest = search.con.execute(rows).fetchall()[0][0]
+    return newest is not None and int(newest) >= _first_new_id(staged)
+
+
+def _first_new_id(staged: StagedTable) -> int:
+    return staged.adopted.next_row_id if staged.adopted else 0
+
+
+def _changed_types(staged: StagedTable, path: str, target: TableDef) -> bool:
+    """Return whether a column of a file has had its type changed by a later verb of the transaction."""
+    written = next(change.target for change in staged.changes if any(file.path == path for file in change.files))
+    types = {leaf.column_id: leaf.type for column in written.columns for leaf in column.leaves()}
+    return any(
+        types.get(leaf.column_id, leaf.type) != leaf.type for column in target.columns for leaf in column.leaves()
+    )
+
+
+def _written_anew(
+    search: RowSearch, staged: StagedTable, now: RowPlan, files: Sequence[DataFile], write_id: str
+) -> list[NewFile]:
+    if not files:
+        return []
+    columns = ", ".join(identifier(column.name) for column in now.target.columns)
+    row_id, first = row_id_name(now.scan.needed), _first_new_id(staged)
+    rows = union_sql([placed_sql(now.scan, file, search.hits) for file in files])
+    old = f"(SELECT {columns}, {row_id} AS {row_id_name(now.target.columns)} FROM {rows} WHERE {row_id} < {first})"
+    new = f"(SELECT {columns} FROM {rows} WHERE {row_id} >= {first})"
+    written = write_known_rows(search.con, now.target, old, write_id) if first else []
+    return written + write_files(search.con, now.target, new, write_id, known=True)
+
+
+def _removal(
+    draft: Draft, staged: StagedTable, base: RowPlan, now: RowPlan, write_id: str
+) -> tuple[Removal | None, DeleteFiles | None]:
+    """Return what the commit retires, and the delete files to add."""
+    if staged.is_blind(now.table):
+        return _blind(staged, base.table), None
+    where = _condition(staged, base.table) if now.table.columns == base.table.columns else None
+    live = {file.data_file_id: file for file in now.scan.files}
+    whole = tuple(file for file in base.scan.files if file.data_file_id not in live)
+    marked = [
+        file
+        for file in base.scan.files
+        if file.data_file_id in live and _state(file) != _state(live[file.data_file_id])
+    ]
+    kept_ids = {row_id for row_ids in now.inlined_ids().values() for row_id in row_ids}
+    inlined = {
+        name: tuple(row_id for row_id in row_ids if row_id not in kept_ids)
+        for name, row_ids in base.inlined_ids().items()
+    }
+    with planning(draft.lake, f"Reading `{base.table}`", reads=True) as metadata:
+        seen = inlined_versions_of(metadata, base.table, draft.base.snapshot_id, where)
+    rows = sum(_live_rows(file) for file in whole) + sum(map(len, inlined.values()))
+    rows += sum(_live_rows(file) - _live_rows(live[file.data_file_id]) for file in marked)
+    removal = ExactRows(draft.base.snapshot_id, where, base.scan.files, whole, seen, inlined, rows)
+    return removal, _deletes(draft, base, marked, live, write_id) if marked else None
+
+
+def _deletes(
+    draft: Draft, base: RowPlan, marked: Sequence[DataFile], live: dict[int, DataFile], write_id: str
+) -> DeleteFiles:
+    def write(losses: Sequence[Loss]) -> list[NewDeleteFile]:
+        with working_connection(draft.lake, apart=True) as con:
+            return write_delete_files(con, base.table, write_id, losses)
+
+    def positions(file: DataFile) -> str:
+        deletes = live[file.data_file_id].deletes
+        return " UNION ALL ".join(f"SELECT pos FROM {parquet_sql(delete.path)}" for delete in deletes)
+
+    staged = DeleteFiles(write, positions, marked, base.inlined_deletes)
+    staged.numbered(draft.base.snapshot_id + 1)
+    return staged
+
+
+def _blind(staged: StagedTable, table: TableDef) -> Removal | None:
+    removals = [change.remove for change in staged.changes if change.remove is not None]
+    if not removals or any(isinstance(removal, Everything) for removal in removals):
+        return removals[0] if len(removals) == 1 else Everything() if removals else None
+    if all(isinstance(removal, Partitions) for removal in removals):
+        return Partitions(frozenset().union(*(r.keys for r in removals if isinstance(r, Partitions))))
+    return removals[0] if len(removals) == 1 else Matching(_condition(staged, table) or "true")
+
+
+def _condition(staged: StagedTable, table: TableDef) -> str | None:
+    """Return the condition for all rows that the changes depend on; None for every row."""
+    parts = []
+    for change in staged.changes:
+        match change.remove:
+            case None:
+                continue
+            case Partitions(keys):
+                parts.append(partitions_condition(table, keys))
+            case Matching(where):
+                parts.append(where)
+            case ExactRows() as exact if exact.where is not None:
+                parts.append(exact.where)
+            case _:
+                return None
+    return " OR ".join(f"({part})" for part in parts)
+
+
+def _state(file: DataFile) -> object:
+    return tuple(delete.delete_file_id for delete in file.deletes), file.inlined_deletes
+
+
+def _live_rows(file: DataFile) -> int:
+    return file.record_count - sum(delete.delete_count for delete in file.deletes) - file.inlined_deletes

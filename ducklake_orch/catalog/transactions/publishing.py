@@ -1,0 +1,119 @@
+"""Commit what a transaction did to its draft to the lake, as one snapshot."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ducklake_orch.catalog.commit import Committed, NotAlignedError, Rollback, TableChange, commit_changes
+from ducklake_orch.catalog.metadata import paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.catalog.transactions.draft import Draft
+from ducklake_orch.catalog.transactions.net_change import StagedTable, net_change
+from ducklake_orch.engine.exactly_once import Write
+from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.stored_files import remove_leftovers, remove_unused
+from ducklake_orch.errors import ConflictError, StalePlanError
+
+log = logging.getLogger("ducklake_orch")
+
+
+@dataclass(frozen=True)
+class Published:
+    """The outcome of a transaction.
+
+    Attributes:
+        snapshot_id: The snapshot that it created, or the latest one if there was nothing to do.
+        previous_snapshot_id: The latest snapshot before.
+        replayed: Whether an earlier transaction with the same key had already committed.
+    """
+
+    snapshot_id: int
+    previous_snapshot_id: int
+    replayed: bool = False
+
+
+def publish(
+    draft: Draft,
+    write: Write,
+    staged: Sequence[StagedTable],
+    *,
+    key: str | None = None,
+    expect_snapshot: int | None = None,
+    unchanged: Sequence[TableName] = (),
+) -> Published:
+    """Commit the changes of all tables as one snapshot.
+
+    Args:
+        draft: The draft.
+        write: Identity of the transaction.
+        staged: The tables that were changed.
+        key: The caller's idempotency key.
+        expect_snapshot: Refuse to replace rows that have changed since this snapshot.
+        unchanged: Tables that no other commit may have changed since the base of the draft.
+
+    Raises:
+        ConflictError: When another commit changed what the transaction depends on.
+    """
+    changes: list[TableChange] = []
+    reads = [read for name in unchanged if (read := _read(draft, name)) is not None]
+    try:
+        for table in staged:
+            if (change := net_change(draft, table, write.write_id)) is not None:
+                changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
+        fault_point("files.written")
+        with open_session(draft.lake, entering=False) as session:
+            results = commit_changes(session, write, [*reads, *changes], key=key)
+    except (StalePlanError, NotAlignedError) as error:
+        failure = ConflictError(
+            f"{write.purpose}: {error.message} The transaction began from snapshot {draft.base.snapshot_id}.",
+            remedy="Run the transaction again.",
+        )
+    except BaseException:
+        _remove_rewritten(draft, write, changes)
+        raise
+    else:
+        return _published(draft, write, results)
+    _remove_rewritten(draft, write, changes)
+    raise failure
+
+
+def _remove_rewritten(draft: Draft, write: Write, changes: Sequence[TableChange]) -> None:
+    """Delete the files that were written for the commit itself."""
+    for folder in {change.target.folder for change in changes}:
+        remove_leftovers(draft.lake, write, folder)
+
+
+def _read(draft: Draft, name: TableName) -> TableChange | None:
+    """Return a change of nothing, which conflicts with every commit that has changed the table."""
+    if (adopted := draft.adopt(name)) is None:
+        return None
+    nothing = Rollback(draft.base.snapshot_id, adopted.plan.scan.files, (), {}, 0)
+    return TableChange(name, adopted.table, adopted.table, remove=nothing)
+
+
+def _published(draft: Draft, write: Write, results: Sequence[Committed]) -> Published:
+    if not results:
+        return Published(draft.base.snapshot_id, draft.base.snapshot_id)
+    newest = max(results, key=lambda result: result.snapshot_id)
+    if newest.replayed:
+        log.warning("%s was already committed as snapshot %d", write.purpose, newest.snapshot_id)
+    return Published(newest.snapshot_id, newest.previous_snapshot_id, newest.replayed)
+
+
+def remove_unpublished(draft: Draft, write: Write, staged: Sequence[StagedTable]) -> None:
+    """Delete the files that a transaction wrote and that no snapshot of the lake refers to.
+
+    None is deleted while the outcome of the commit is unknown. The files of other programs stay.
+    """
+    if write.in_doubt:
+        log.warning("the files of %s are kept: its COMMIT may have succeeded", write.purpose)
+        return
+    with planning(draft.config, "Listing the files of a transaction", reads=True) as metadata:
+        listed = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
+    adopted = [table.plan.scan.files for table in draft.tables.values() if table is not None]
+    base = {path for files in adopted for file in files for path in (file.path, *(d.path for d in file.deletes))}
+    foreign = {path for table in staged for path in table.adopted_paths}
+    if unused := sorted(listed - base - foreign - (write.kept or frozenset())):
+        remove_unused(draft.lake, unused)

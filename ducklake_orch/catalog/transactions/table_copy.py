@@ -1,0 +1,176 @@
+"""Copy the rows of the metadata tables that describe a lake and one of its tables at a snapshot."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import duckdb
+
+from ducklake_orch.catalog.metadata import (
+    MARK_OPTION,
+    Metadata,
+    SnapshotRow,
+    TableHistory,
+    inlined_rows,
+    live,
+    stored_types,
+)
+from ducklake_orch.catalog.search import RowPlan
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.errors import ConflictError, UnsupportedStatementError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_ROWS = "__ducklake_orch_copied"
+# Tables whose rows are valid from one snapshot to another; the rows of earlier snapshots are copied, too.
+_VERSIONED = ("ducklake_column", "ducklake_column_tag", "ducklake_partition_info", "ducklake_sort_info")
+_OF_TABLE = (
+    *("ducklake_partition_column", "ducklake_sort_expression", "ducklake_column_mapping"),
+    *("ducklake_table_stats", "ducklake_table_column_stats"),
+)
+_OF_FILES = ("ducklake_file_column_stats", "ducklake_file_partition_value", "ducklake_file_variant_stats")
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Rows of metadata tables, by the table's name.
+
+    Attributes:
+        inlined: The inlined-data table of the draft, with all inlined rows of the table; None if there are none.
+    """
+
+    tables: "dict[str, pa.Table]" = field(default_factory=dict)
+    inlined: str | None = None
+
+    def insert(self, con: duckdb.DuckDBPyConnection, draft: LakeConfig) -> None:
+        """Insert the rows into the metadata tables of a draft."""
+        for name, rows in self.tables.items():
+            if len(rows):
+                con.register(_ROWS, rows)
+                names = ", ".join(map(identifier, rows.column_names))
+                con.execute(f"INSERT INTO {dialect_of(draft).attached(name)} ({names}) SELECT {names} FROM {_ROWS}")
+                con.unregister(_ROWS)
+
+
+def lake_rows(metadata: Metadata, base: SnapshotRow) -> Copies:
+    """Return a snapshot with its schemas, views, and the options."""
+    at = base.snapshot_id
+    tables = {
+        "ducklake_snapshot": _rows(metadata, "ducklake_snapshot", f"snapshot_id = {at}"),
+        "ducklake_metadata": _rows(metadata, "ducklake_metadata", "true"),
+    }
+    for name in ("ducklake_schema", "ducklake_view"):
+        tables[name] = _rows(metadata, name, live(at), end="NULL::BIGINT")
+    return Copies(tables)
+
+
+def replace_lake_rows(con: duckdb.DuckDBPyConnection, draft: LakeConfig, copies: Copies, mark: str) -> None:
+    """Replace what the engine put into a new catalog, and give the draft the mark of its lake."""
+    options = dialect_of(draft).attached("ducklake_metadata")
+    for name in (*copies.tables, "ducklake_snapshot_changes"):
+        con.execute(f"DELETE FROM {dialect_of(draft).attached(name)}")
+    copies.insert(con, draft)
+    con.execute(f"INSERT INTO {options} (key, value) VALUES ({literal(MARK_OPTION)}, {literal(mark)})")
+
+
+def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> Copies:
+    """Return the rows of one table at the snapshot of a plan.
+
+    Args:
+        metadata: The metadata tables of the lake.
+        plan: The table and its files.
+        draft: The catalog that gets the rows.
+    """
+    table_id, at = plan.table.table_id, plan.latest.snapshot_id
+    of_table, begun, valid = f"table_id = {table_id}", f"begin_snapshot <= {at}", "NULL::BIGINT"
+    tables = {
+        "ducklake_table": _rows(metadata, "ducklake_table", f"{of_table} AND {live(at)}", end=valid),
+        "ducklake_tag": _rows(metadata, "ducklake_tag", f"object_id = {table_id} AND {live(at)}", end=valid),
+        "ducklake_schema_versions": _rows(metadata, "ducklake_schema_versions", f"{of_table} AND {begun}"),
+    }
+    for name in _VERSIONED:
+        end = f"CASE WHEN end_snapshot <= {at} THEN end_snapshot END"
+        tables[name] = _rows(metadata, name, f"{of_table} AND {begun}", end=end)
+    for name in _OF_TABLE:
+        tables[name] = _rows(metadata, name, of_table)
+    mappings = f"SELECT mapping_id FROM {metadata.table_sql('ducklake_column_mapping')} WHERE {of_table}"
+    tables["ducklake_name_mapping"] = _rows(metadata, "ducklake_name_mapping", f"mapping_id IN ({mappings})")
+    for name in ("ducklake_data_file", "ducklake_delete_file"):
+        tables[name] = _rows(metadata, name, f"{of_table} AND {live(at)}", end=valid)
+    files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE {of_table} AND {live(at)}"
+    for name in _OF_FILES:
+        tables[name] = _rows(metadata, name, f"{of_table} AND data_file_id IN ({files})")
+    rows = _inlined_rows(metadata, plan, draft)
+    name = f"ducklake_inlined_data_{table_id}_{plan.latest.schema_version}" if rows is not None else None
+    if rows is not None and name is not None:
+        tables[name] = rows
+    return Copies(tables, name)
+
+
+def create_inlined(con: duckdb.DuckDBPyConnection, draft: LakeConfig, plan: RowPlan, copies: Copies) -> None:
+    """Create the tables of inlined rows and deletions in a draft, and fill that of the deletions."""
+    attached, table = dialect_of(draft).attached, plan.table
+    if copies.inlined is not None:
+        types = stored_types(dialect_of(draft), table.columns) or {}
+        columns = {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types
+        parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+        con.execute(f"CREATE TABLE {attached(copies.inlined)} ({parts})")
+        row = f"{table.table_id}, {literal(copies.inlined)}, {plan.latest.schema_version}"
+        registry = attached("ducklake_inlined_data_tables")
+        con.execute(f"INSERT INTO {registry} (table_id, table_name, schema_version) VALUES ({row})")
+    if plan.inlined_deletes:
+        name = attached(f"ducklake_inlined_delete_{table.table_id}")
+        con.execute(f"CREATE TABLE {name} (file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
+        rows = ", ".join(
+            f"({file}, {position}, {snapshot})"
+            for file, positions in plan.inlined_deletes.items()
+            for position, snapshot in positions
+        )
+        con.execute(f"INSERT INTO {name} VALUES {rows}")
+
+
+def refuse_later(plan: RowPlan) -> None:
+    """Refuse files that hold rows or deletions of later snapshots, which a draft could not tell apart.
+
+    Raises:
+        ConflictError: When a concurrent commit has changed or merged files since the snapshot of the plan.
+    """
+    at = plan.latest.snapshot_id
+    for file in plan.scan.files:
+        newest = [file.partial_max, *(delete.partial_max for delete in file.deletes)]
+        if any(delete.later for delete in file.deletes) or any(last is not None and last > at for last in newest):
+            raise ConflictError(
+                f"`{plan.table}` was changed after snapshot {at}, from which the transaction began.",
+                remedy="Run the transaction again.",
+            )
+
+
+def _inlined_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> "pa.Table | None":
+    """Return the inlined rows as the draft stores them; None if there are none."""
+    import pyarrow as pa
+
+    if not plan.inlined:
+        return None
+    dialect, columns = dialect_of(draft), plan.table.columns
+    nested = any(column.children or column.type in ("geometry", "variant") for column in columns)
+    if nested or stored_types(dialect, columns) is None:
+        raise UnsupportedStatementError(
+            f"`{plan.table}` has inlined rows of types that a transaction cannot hold.",
+            remedy='Flush them to files first: `lake.maintain(operations=["flush"])`.',
+        )
+    texts = [f"{dialect.inlined_text(c.type, identifier(c.name))} AS {identifier(c.name)}" for c in columns]
+    found = []
+    for query in inlined_rows(TableHistory(metadata, plan.table), plan.latest.snapshot_id, columns):
+        ids = f"{query.row_id} AS row_id, {query.snapshot} AS begin_snapshot"
+        found.append(metadata.con.execute(f"SELECT {ids}, {', '.join(texts)} FROM ({query.sql})").to_arrow_table())
+    return pa.concat_tables(found)
+
+
+def _rows(metadata: Metadata, name: str, condition: str, *, end: str | None = None) -> "pa.Table":
+    """Return rows of a metadata table; `end` is the SQL for the snapshot that ended them."""
+    columns = f"* REPLACE ({end} AS end_snapshot)" if end else "*"
+    return metadata.con.execute(f"SELECT {columns} FROM {metadata.table_sql(name)} WHERE {condition}").to_arrow_table()
+
+
