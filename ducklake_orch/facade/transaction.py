@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from ducklake_orch.catalog.commit import TableChange
-    from ducklake_orch.catalog.transactions import Draft, StagedTable
-    from ducklake_orch.engine.exactly_once import Write
+    from ducklake_orch.catalog.transactions import StagedTable
     from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
@@ -58,7 +57,7 @@ class Transaction:
     def __enter__(self) -> Self:
         if self._open is not None or self._ended:
             raise TransactionClosedError("This transaction has already been used.", remedy="Begin another one.")
-        self._open = _Open(self._lake, self._commit)
+        self._open = _Open(self._lake, self._commit, self._key)
         return self
 
     def __exit__(
@@ -84,27 +83,33 @@ class Transaction:
             (3, 0)
         """
         self._refuse(arguments)
-        return self._run(table, lambda lake, commit: lake.write(data, table, mode=mode, commit=commit, **arguments))
+        return self._run(
+            mode, table, lambda lake, commit: lake.write(data, table, mode=mode, commit=commit, **arguments)
+        )
 
     def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
         """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
         self._refuse(arguments)
-        return self._run(table, lambda lake, commit: lake.merge(data, table, keys, commit=commit, **arguments))
+        return self._run("merge", table, lambda lake, commit: lake.merge(data, table, keys, commit=commit, **arguments))
 
     def delete(self, table: str, where: str, **arguments: Any) -> WriteResult:
         """Delete rows; arguments as for `DuckLake.delete`."""
         self._refuse(arguments)
-        return self._run(table, lambda lake, commit: lake.delete(table, where, commit=commit, **arguments))
+        return self._run("delete", table, lambda lake, commit: lake.delete(table, where, commit=commit, **arguments))
 
     def update(self, table: str, set: Any, where: str | None = None, **arguments: Any) -> WriteResult:
         """Update rows; arguments as for `DuckLake.update`."""
         self._refuse(arguments)
-        return self._run(table, lambda lake, commit: lake.update(table, set, where, commit=commit, **arguments))
+        return self._run(
+            "update", table, lambda lake, commit: lake.update(table, set, where, commit=commit, **arguments)
+        )
 
     def add_files(self, table: str, paths: Any, **arguments: Any) -> WriteResult:
         """Add Parquet files that another program wrote; arguments as for `DuckLake.add_files`."""
         self._refuse(arguments)
-        return self._run(table, lambda lake, commit: lake.add_files(table, paths, commit=commit, **arguments))
+        return self._run(
+            "add_files", table, lambda lake, commit: lake.add_files(table, paths, commit=commit, **arguments)
+        )
 
     def truncate(self, table: str) -> WriteResult:
         """Delete all rows of a table."""
@@ -112,7 +117,7 @@ class Transaction:
         def empty(lake: "DuckLake", commit: CommitInfo) -> WriteResult:
             return lake.write(lake.read(table, where="false"), table, mode="overwrite", commit=commit)
 
-        return self._run(table, empty)
+        return self._run("truncate", table, empty)
 
     def create_table(
         self,
@@ -123,7 +128,7 @@ class Transaction:
         sort_by: Sequence[str] | None = None,
         if_not_exists: bool = False,
     ) -> WriteResult:
-        """Create a table; arguments as for `DuckLake.create_table`, whose comments and options a transaction cannot set.
+        """Create a table; arguments as for `DuckLake.create_table`, but a transaction sets no comment and no options.
 
         Examples:
             >>> with lake.transaction() as tx:
@@ -137,7 +142,7 @@ class Transaction:
         rows = empty_rows(schema)
         layout = {"partition_by": partition_by, "sort_by": sort_by}
         mode = "ignore" if if_not_exists else "error"
-        return self._run(table, lambda lake, commit: lake.write(rows, table, mode=mode, commit=commit, **layout))
+        return self._run(mode, table, lambda lake, commit: lake.write(rows, table, mode=mode, commit=commit, **layout))
 
     def drop_table(self, table: str) -> None:
         """Drop a table. Its history stays until its snapshots expire."""
@@ -170,8 +175,8 @@ class Transaction:
 
     # --- state ---------------------------------------------------------------------------------------------------
 
-    def _run(self, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
-        return self._used().run(table, work)
+    def _run(self, mode: str, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
+        return self._used().run(mode, table, work)
 
     def _used(self) -> "_Open":
         if self._open is None:
@@ -183,7 +188,9 @@ class Transaction:
     def _refuse(self, arguments: dict[str, Any]) -> None:
         for name in ("idempotency_key", "commit", "expect_snapshot"):
             if arguments.pop(name, None) is not None:
-                raise ConfigError(f"`{name}` applies to the transaction as a whole.", remedy="Pass it to `transaction`.")
+                raise ConfigError(
+                    f"`{name}` applies to the transaction as a whole.", remedy="Pass it to `transaction`."
+                )
         if arguments.pop("inline", "never") != "never":
             raise ConfigError("A transaction inlines no rows.", remedy="Leave `inline` out.")
 
@@ -195,25 +202,30 @@ class _Open:
         lake: The draft, as a lake.
         stack: Ends the lease and removes the draft.
         read: The tables that were read, by name in lower case.
+        earlier: The snapshot of the transaction that was committed with the same key, if there is one. The verbs then
+            do nothing.
     """
 
-    def __init__(self, lake: "DuckLake", commit: CommitInfo) -> None:
-        from ducklake_orch.catalog.commit import leased
-        from ducklake_orch.catalog.transactions import Draft
+    def __init__(self, lake: "DuckLake", commit: CommitInfo, key: str | None) -> None:
+        from ducklake_orch.catalog.commit import check_key, leased
+        from ducklake_orch.catalog.transactions import Draft, published_snapshot
         from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only
 
         purpose = "a transaction"
         refuse_read_only(lake.config, purpose)
         refuse_managed(lake.config, purpose)
+        if key is not None:
+            check_key(key)
         self.read: dict[str, TableName] = {}
         self._commit = commit
         self._owner = os.getpid(), threading.get_ident()
         self._started = time.monotonic()
         self._changes: dict[str, tuple[TableName, list[TableChange]]] = {}
         self._results: list[WriteResult] = []
-        self._write: Write = Write(purpose, commit)
-        self._draft: Draft = Draft(lake.config)
+        self._write = Write(purpose, commit)
+        self._draft = Draft(lake.config)
         self.lake = type(lake)(self._draft.config)
+        self.earlier = published_snapshot(lake.config, key) if key is not None else None
         self.stack = ExitStack()
         self.stack.callback(self._draft.remove)
         self.stack.enter_context(leased(lake.config, self._write, self._draft.base.snapshot_id))
@@ -241,11 +253,14 @@ class _Open:
             if adopted is not None:
                 self.read[key] = self.adopt(str(adopted.table))
 
-    def run(self, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
+    def run(self, mode: str, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
         """Run a verb in the draft, and record what it changed."""
         from ducklake_orch.catalog.commit import recorded_changes
 
         name = self.adopt(table)
+        if self.earlier is not None:
+            self._results.append(WriteResult(str(name), mode, self.earlier, self.earlier, replayed=True))
+            return self._results[-1]
         if any(change.drops for change in self._changes.get(str(name).lower(), (name, []))[1]):
             raise UnsupportedStatementError(
                 f"The transaction has dropped `{name}`.", remedy='Replace its rows instead: `mode="overwrite"`.'
@@ -261,6 +276,8 @@ class _Open:
         from ducklake_orch.catalog.commit import TableChange
 
         name = self.adopt(table)
+        if self.earlier is not None:
+            return
         self.lake.drop_table(table, commit=self._commit)
         if (adopted := self._draft.tables[str(name).lower()]) is not None:
             dropped = TableChange(name, adopted.table, adopted.table, drops=True)
@@ -274,6 +291,8 @@ class _Open:
 
         from ducklake_orch.catalog.transactions import publish
 
+        if self.earlier is not None:
+            return TransactionResult(self.earlier, self.earlier, self._results, replayed=True)
         done = publish(
             self._draft, self._write, self._staged(), key=key, expect_snapshot=expect_snapshot, unchanged=unchanged
         )
@@ -301,4 +320,3 @@ class _Open:
         from ducklake_orch.catalog.transactions import remove_unpublished
 
         remove_unpublished(self._draft, self._write, self._staged())
-

@@ -106,7 +106,7 @@ def _check_marker(task: WriteTask) -> None:
 
 
 def _check_unended(task: WriteTask, result: TaskResult) -> None:
-    """Delete the files of a task if the driver, which removes the marker first, has already cleaned up after the write."""
+    """Delete the files of a task if its write has ended: the driver removes the marker, then cleans up."""
     if task.marker is not None and not os.path.exists(task.marker):
         for file in result.files:
             Path(file.path).unlink(missing_ok=True)

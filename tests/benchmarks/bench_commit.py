@@ -95,7 +95,7 @@ def key_look_up(lake: DuckLake, snapshots: int = 100_000) -> float:
         )
     with open_session(lake.config, entering=False) as session:
         metadata = Metadata(session.instance.root, lake.config)
-        durations = [timed(lambda: idempotency.find(metadata, 1, "the key")) for _ in range(30)]
+        durations = [timed(lambda: idempotency.find_key(metadata, 1, "the key")) for _ in range(30)]
     return statistics.median(durations)
 
 

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.commit.duplicate_files import refuse_known
     from ducklake_orch.catalog.commit.idempotency import (
         KEYS_TABLE,
+        WHOLE_LAKE,
         check_key,
+        find_key,
         has_keys,
         last_commit,
         last_commits,

@@ -23,6 +23,8 @@ from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ConfigError, LakeNotFoundError
 
 KEYS_TABLE = "ducklake_orch_commits"
+# Stands for the table's id of a key that covers several tables.
+WHOLE_LAKE = -1
 # MySQL limits a primary key to 3072 bytes.
 _LONGEST_KEY = 1024
 
@@ -59,7 +61,7 @@ def _columns(dialect: Dialect[Any]) -> str:
     )
 
 
-def find(metadata: Metadata, table_id: int, key: str) -> int | None:
+def find_key(metadata: Metadata, table_id: int, key: str) -> int | None:
     """Return the snapshot that committed a key, or None; the table of keys must exist."""
     dialect = metadata.dialect
     condition = f"table_id = {table_id} and idempotency_key = {dialect.text_literal(key)}"
@@ -80,7 +82,7 @@ def snapshot_of_key(opened: AbstractContextManager[Session], wanted: TableName, 
             if not has_keys(metadata):
                 return None
             table = metadata.find_table(wanted, metadata.latest().snapshot_id)
-            return None if table is None else find(metadata, table.table_id, key)
+            return None if table is None else find_key(metadata, table.table_id, key)
     except LakeNotFoundError:  # the write that follows creates the lake, or reports why it cannot
         return None
 

@@ -33,8 +33,6 @@ from ducklake_orch.engine.stored_files import remove_superseded
 from ducklake_orch.errors import StalePlanError
 
 log = logging.getLogger("ducklake_orch")
-# Stands for the table's id of an idempotency key that covers several tables.
-WHOLE_LAKE = -1
 
 
 def commit_change(session: Session, write: Write, change: TableChange) -> Committed:
@@ -118,7 +116,10 @@ class _Commit:
         transaction, latest = self.transaction, self.transaction.latest
         if self.key is not None or any(part.change.key is not None for part in self.parts):
             idempotency.make_table_in(transaction)
-        if self.key is not None and (committed := idempotency.find_in(transaction, WHOLE_LAKE, self.key)) is not None:
+        if (
+            self.key is not None
+            and (committed := idempotency.find_in(transaction, idempotency.WHOLE_LAKE, self.key)) is not None
+        ):
             replayed = committed[1] != self.write.write_id
             return [Committed(committed[0], latest.snapshot_id, replayed=replayed) for _ in self.parts]
         for part in self.parts:
@@ -157,7 +158,7 @@ class _Commit:
         row |= {"commit_message": info.message, "commit_extra_info": write.extra}
         self.transaction.insert_row("ducklake_snapshot_changes", row)
         if self.key is not None:
-            idempotency.record(self.transaction, WHOLE_LAKE, self.key, snapshot, write.write_id)
+            idempotency.record(self.transaction, idempotency.WHOLE_LAKE, self.key, snapshot, write.write_id)
 
 
 @dataclass

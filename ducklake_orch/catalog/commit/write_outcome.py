@@ -21,7 +21,7 @@ def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: in
     """
     if key is None or not idempotency.has_keys(metadata):
         return None
-    if (snapshot := idempotency.find(metadata, table.table_id, key)) is None:
+    if (snapshot := idempotency.find_key(metadata, table.table_id, key)) is None:
         return None
     undone = idempotency.undone_by(metadata, table.table_id, snapshot)
     return Committed(snapshot, latest, table.table_id, replayed=True, undone_by=undone)

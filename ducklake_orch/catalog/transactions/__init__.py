@@ -11,6 +11,11 @@ from ducklake_orch.catalog.faces import lazy_face
 if TYPE_CHECKING:
     from ducklake_orch.catalog.transactions.draft import AdoptedTable, Draft
     from ducklake_orch.catalog.transactions.net_change import StagedTable
-    from ducklake_orch.catalog.transactions.publishing import Published, publish, remove_unpublished
+    from ducklake_orch.catalog.transactions.publishing import (
+        Published,
+        publish,
+        published_snapshot,
+        remove_unpublished,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

@@ -15,8 +15,9 @@ from ducklake_orch.catalog.metadata import SnapshotRow, TableDef
 from ducklake_orch.catalog.search import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.transactions.table_copy import (
     create_inlined,
+    hidden_rows,
     lake_rows,
-    refuse_later,
+    late_files,
     replace_lake_rows,
     table_rows,
 )
@@ -33,10 +34,12 @@ class AdoptedTable:
     Attributes:
         plan: The table, its files and its inlined rows at the base snapshot.
         next_row_id: Rows of the base have smaller ids; rows that the transaction adds have this id or a larger one.
+        late: Ids of the files that other commits have changed between the base snapshot and the copy.
     """
 
     plan: RowPlan
     next_row_id: int
+    late: frozenset[int]
 
     @property
     def table(self) -> TableDef:
@@ -92,15 +95,16 @@ class Draft:
             if table is None:
                 return None
             plan = plan_rows(metadata, table, self.base, None, values=False)
-            refuse_later(plan)
-            copies = table_rows(metadata, plan, self.config)
+            late = late_files(plan)
+            copies = table_rows(metadata, plan, self.config, late)
+        hidden = hidden_rows(self.lake, plan, late)
         with open_session(self.config, entering=False) as session, closing(session.instance.root.cursor()) as con:
             con.execute("BEGIN")
-            create_inlined(con, self.config, plan, copies)
+            create_inlined(con, self.config, plan, copies, hidden)
             copies.insert(con, self.config)
             con.execute("COMMIT")
         rows = copies.tables["ducklake_table_stats"].column("next_row_id").to_pylist()
-        return AdoptedTable(plan, int(rows[0]) if rows else 0)
+        return AdoptedTable(plan, int(rows[0]) if rows else 0, frozenset(file.data_file_id for file in late))
 
     def _config(self) -> LakeConfig:
         catalog = SQLiteCatalog(path=self._folder / "draft.sqlite")

@@ -26,9 +26,11 @@ from ducklake_orch.catalog.search import (
     union_sql,
 )
 from ducklake_orch.catalog.transactions.draft import AdoptedTable, Draft
+from ducklake_orch.catalog.transactions.table_copy import FIRST_DRAFT_FILE
 from ducklake_orch.catalog.writing import Loss, write_delete_files, write_files, write_known_rows
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.errors import StalePlanError
 
 _BLIND = (Everything, Partitions, Matching)
 
@@ -87,7 +89,8 @@ def net_change(draft: Draft, staged: StagedTable, write_id: str) -> TableChange 
     target = table if base is None else replace(base.table, columns=table.columns)
     files = _staged_files(draft, staged, now, target, write_id)
     if base is None:
-        return TableChange(staged.name, None, target, files, adopted=_adopted(staged, files))
+        only_new = any(change.only_new for change in staged.changes)
+        return TableChange(staged.name, None, target, files, adopted=_adopted(staged, files), only_new=only_new)
     removal, deletes = _removal(draft, staged, base, now, write_id)
     return TableChange(
         staged.name, base.table, target, files, removal, deletes=deletes, adopted=_adopted(staged, files)
@@ -107,8 +110,8 @@ def _staged_files(
     A file is written anew without the rows that later verbs deleted, and where row ids of the draft are stored in it:
     another commit may have taken these ids.
     """
-    known, first = staged.files, draft.base.next_file_id
-    live = [file for file in now.scan.files if staged.adopted is None or file.data_file_id >= first]
+    known = staged.files
+    live = [file for file in now.scan.files if file.data_file_id >= FIRST_DRAFT_FILE]
     if len(staged.changes) == 1:
         return tuple(known[file.path] for file in live)
     with working_connection(draft.config, apart=True) as con:
@@ -176,6 +179,9 @@ def _removal(
         for file in base.scan.files
         if file.data_file_id in live and _state(file) != _state(live[file.data_file_id])
     ]
+    late = staged.adopted.late if staged.adopted else frozenset()
+    if changed := next((file for file in (*whole, *marked) if file.data_file_id in late), None):
+        raise StalePlanError(f"A concurrent write changed `{base.table}`: the file {changed.path} has other deletions.")
     kept_ids = {row_id for row_ids in now.inlined_ids().values() for row_id in row_ids}
     inlined = {
         name: tuple(row_id for row_id in row_ids if row_id not in kept_ids)

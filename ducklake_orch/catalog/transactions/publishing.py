@@ -4,17 +4,27 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ducklake_orch.catalog.commit import Committed, NotAlignedError, Rollback, TableChange, commit_changes
+from ducklake_orch.catalog.commit import (
+    WHOLE_LAKE,
+    Committed,
+    NotAlignedError,
+    Rollback,
+    TableChange,
+    commit_changes,
+    find_key,
+    has_keys,
+)
 from ducklake_orch.catalog.metadata import paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
 from ducklake_orch.catalog.transactions.net_change import StagedTable, net_change
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, remove_unused
-from ducklake_orch.errors import ConflictError, StalePlanError
+from ducklake_orch.errors import ConflictError, ObjectExistsError, StalePlanError
 
 log = logging.getLogger("ducklake_orch")
 
@@ -65,9 +75,9 @@ def publish(
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, [*reads, *changes], key=key)
-    except (StalePlanError, NotAlignedError) as error:
+    except (StalePlanError, NotAlignedError, ObjectExistsError) as error:
         failure = ConflictError(
-            f"{write.purpose}: {error.message} The transaction began from snapshot {draft.base.snapshot_id}.",
+            f"The transaction that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
             remedy="Run the transaction again.",
         )
     except BaseException:
@@ -83,6 +93,12 @@ def _remove_rewritten(draft: Draft, write: Write, changes: Sequence[TableChange]
     """Delete the files that were written for the commit itself."""
     for folder in {change.target.folder for change in changes}:
         remove_leftovers(draft.lake, write, folder)
+
+
+def published_snapshot(lake: LakeConfig, key: str) -> int | None:
+    """Return the snapshot of the transaction that was committed with a key, or None."""
+    with planning(lake, "Looking for an earlier commit of a transaction", reads=True) as metadata:
+        return find_key(metadata, WHOLE_LAKE, key) if has_keys(metadata) else None
 
 
 def _read(draft: Draft, name: TableName) -> TableChange | None:

@@ -1,5 +1,6 @@
 """Copy the rows of the metadata tables that describe a lake and one of its tables at a snapshot."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -7,23 +8,28 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import (
     MARK_OPTION,
+    DataFile,
     Metadata,
     SnapshotRow,
     TableHistory,
     inlined_rows,
     live,
+    position_name,
     stored_types,
 )
-from ducklake_orch.catalog.search import RowPlan
+from ducklake_orch.catalog.search import DuckDBFinder, RowPlan, RowSearch, placed_sql
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import identifier, literal
-from ducklake_orch.errors import ConflictError, UnsupportedStatementError
+from ducklake_orch.errors import UnsupportedStatementError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _ROWS = "__ducklake_orch_copied"
+# New files of a draft have larger ids than this, so that files that the lake gets meanwhile can be copied with theirs.
+FIRST_DRAFT_FILE = 2**48
 # Tables whose rows are valid from one snapshot to another; the rows of earlier snapshots are copied, too.
 _VERSIONED = ("ducklake_column", "ducklake_column_tag", "ducklake_partition_info", "ducklake_sort_info")
 _OF_TABLE = (
@@ -58,7 +64,11 @@ def lake_rows(metadata: Metadata, base: SnapshotRow) -> Copies:
     """Return a snapshot with its schemas, views, and the options."""
     at = base.snapshot_id
     tables = {
-        "ducklake_snapshot": _rows(metadata, "ducklake_snapshot", f"snapshot_id = {at}"),
+        "ducklake_snapshot": _copied(
+            metadata,
+            f"SELECT * REPLACE ({FIRST_DRAFT_FILE} AS next_file_id)"
+            f" FROM {metadata.table_sql('ducklake_snapshot')} WHERE snapshot_id = {at}",
+        ),
         "ducklake_metadata": _rows(metadata, "ducklake_metadata", "true"),
     }
     for name in ("ducklake_schema", "ducklake_view"):
@@ -75,13 +85,14 @@ def replace_lake_rows(con: duckdb.DuckDBPyConnection, draft: LakeConfig, copies:
     con.execute(f"INSERT INTO {options} (key, value) VALUES ({literal(MARK_OPTION)}, {literal(mark)})")
 
 
-def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> Copies:
+def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig, late: Sequence[DataFile]) -> Copies:
     """Return the rows of one table at the snapshot of a plan.
 
     Args:
         metadata: The metadata tables of the lake.
         plan: The table and its files.
         draft: The catalog that gets the rows.
+        late: The files whose rows at that snapshot are told by inlined deletions.
     """
     table_id, at = plan.table.table_id, plan.latest.snapshot_id
     of_table, begun, valid = f"table_id = {table_id}", f"begin_snapshot <= {at}", "NULL::BIGINT"
@@ -97,9 +108,18 @@ def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> Copies:
         tables[name] = _rows(metadata, name, of_table)
     mappings = f"SELECT mapping_id FROM {metadata.table_sql('ducklake_column_mapping')} WHERE {of_table}"
     tables["ducklake_name_mapping"] = _rows(metadata, "ducklake_name_mapping", f"mapping_id IN ({mappings})")
-    for name in ("ducklake_data_file", "ducklake_delete_file"):
-        tables[name] = _rows(metadata, name, f"{of_table} AND {live(at)}", end=valid)
-    files = f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} WHERE {of_table} AND {live(at)}"
+    ids = ", ".join(str(file.data_file_id) for file in late) or "NULL"
+    data, deletes = (metadata.table_sql(f"ducklake_{kind}_file") for kind in ("data", "delete"))
+    partial = f"CASE WHEN data_file_id IN ({ids}) THEN NULL ELSE partial_max END AS partial_max"
+    tables["ducklake_data_file"] = _copied(
+        metadata, f"SELECT * REPLACE ({valid} AS end_snapshot, {partial}) FROM {data} WHERE {of_table} AND {live(at)}"
+    )
+    tables["ducklake_delete_file"] = _copied(
+        metadata,
+        f"SELECT * REPLACE ({valid} AS end_snapshot) FROM {deletes} WHERE {of_table} AND {live(at)}"
+        f" AND (data_file_id IN ({ids})) IS NOT TRUE",
+    )
+    files = f"SELECT data_file_id FROM {data} WHERE {of_table} AND {live(at)}"
     for name in _OF_FILES:
         tables[name] = _rows(metadata, name, f"{of_table} AND data_file_id IN ({files})")
     rows = _inlined_rows(metadata, plan, draft)
@@ -109,8 +129,18 @@ def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> Copies:
     return Copies(tables, name)
 
 
-def create_inlined(con: duckdb.DuckDBPyConnection, draft: LakeConfig, plan: RowPlan, copies: Copies) -> None:
-    """Create the tables of inlined rows and deletions in a draft, and fill that of the deletions."""
+def create_inlined(
+    con: duckdb.DuckDBPyConnection, draft: LakeConfig, plan: RowPlan, copies: Copies, hidden: "pa.Table | None"
+) -> None:
+    """Create the tables of inlined rows and deletions in a draft, and fill that of the deletions.
+
+    Args:
+        con: A connection that has the draft attached.
+        draft: The draft.
+        plan: The table.
+        copies: The rows of the table.
+        hidden: Rows that do not exist at the snapshot of the plan.
+    """
     attached, table = dialect_of(draft).attached, plan.table
     if copies.inlined is not None:
         types = stored_types(dialect_of(draft), table.columns) or {}
@@ -120,31 +150,49 @@ def create_inlined(con: duckdb.DuckDBPyConnection, draft: LakeConfig, plan: RowP
         row = f"{table.table_id}, {literal(copies.inlined)}, {plan.latest.schema_version}"
         registry = attached("ducklake_inlined_data_tables")
         con.execute(f"INSERT INTO {registry} (table_id, table_name, schema_version) VALUES ({row})")
-    if plan.inlined_deletes:
+    if plan.inlined_deletes or hidden is not None:
         name = attached(f"ducklake_inlined_delete_{table.table_id}")
         con.execute(f"CREATE TABLE {name} (file_id BIGINT, row_id BIGINT, begin_snapshot BIGINT)")
         rows = ", ".join(
             f"({file}, {position}, {snapshot})"
             for file, positions in plan.inlined_deletes.items()
             for position, snapshot in positions
+            if snapshot <= plan.latest.snapshot_id
         )
-        con.execute(f"INSERT INTO {name} VALUES {rows}")
+        if rows:
+            con.execute(f"INSERT INTO {name} VALUES {rows}")
+        if hidden is not None:
+            con.register(_ROWS, hidden)
+            con.execute(f"INSERT INTO {name} SELECT file_id, row_id, begin_snapshot FROM {_ROWS}")
+            con.unregister(_ROWS)
 
 
-def refuse_later(plan: RowPlan) -> None:
-    """Refuse files that hold rows or deletions of later snapshots, which a draft could not tell apart.
-
-    Raises:
-        ConflictError: When a concurrent commit has changed or merged files since the snapshot of the plan.
-    """
+def late_files(plan: RowPlan) -> tuple[DataFile, ...]:
+    """Return the files that also hold rows or deletions of snapshots after the one of the plan."""
     at = plan.latest.snapshot_id
-    for file in plan.scan.files:
+
+    def is_late(file: DataFile) -> bool:
         newest = [file.partial_max, *(delete.partial_max for delete in file.deletes)]
-        if any(delete.later for delete in file.deletes) or any(last is not None and last > at for last in newest):
-            raise ConflictError(
-                f"`{plan.table}` was changed after snapshot {at}, from which the transaction began.",
-                remedy="Run the transaction again.",
-            )
+        return any(delete.later for delete in file.deletes) or any(last is not None and last > at for last in newest)
+
+    return tuple(filter(is_late, plan.scan.files))
+
+
+def hidden_rows(lake: LakeConfig, plan: RowPlan, files: Sequence[DataFile]) -> "pa.Table | None":
+    """Return the rows of files that do not exist at the snapshot of a plan, as inlined deletions."""
+    if not files:
+        return None
+    with working_connection(lake, apart=True) as con:
+        search = RowSearch(lake, con, DuckDBFinder())
+        position, begin = position_name(plan.scan.needed), plan.latest.snapshot_id
+        parts = [
+            f"SELECT {file.data_file_id} AS file_id, range AS row_id, {begin} AS begin_snapshot"
+            f" FROM range({file.record_count})"
+            f" WHERE range NOT IN (SELECT {position} FROM ({placed_sql(plan.scan, file, search.hits)}))"
+            for file in files
+        ]
+        with search.working("Reading rows of an earlier snapshot"):
+            return con.execute(" UNION ALL ".join(parts)).to_arrow_table()
 
 
 def _inlined_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> "pa.Table | None":
@@ -171,6 +219,8 @@ def _inlined_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> "pa.T
 def _rows(metadata: Metadata, name: str, condition: str, *, end: str | None = None) -> "pa.Table":
     """Return rows of a metadata table; `end` is the SQL for the snapshot that ended them."""
     columns = f"* REPLACE ({end} AS end_snapshot)" if end else "*"
-    return metadata.con.execute(f"SELECT {columns} FROM {metadata.table_sql(name)} WHERE {condition}").to_arrow_table()
+    return _copied(metadata, f"SELECT {columns} FROM {metadata.table_sql(name)} WHERE {condition}")
 
 
+def _copied(metadata: Metadata, sql: str) -> "pa.Table":
+    return metadata.con.execute(sql).to_arrow_table()
