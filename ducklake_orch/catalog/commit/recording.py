@@ -21,6 +21,6 @@ def recorded_changes() -> Iterator[list[TableChange]]:
 
 
 def record_change(change: TableChange) -> None:
-    """Record a committed change if a block asks for it."""
+    """Record a change that is committed, or that found nothing to commit, if a block asks for it."""
     if (changes := _RECORDED.get()) is not None:
         changes.append(change)
