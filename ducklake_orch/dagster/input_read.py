@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from ducklake_orch.dagster.io_context import empty_frame, slice_of
+from ducklake_orch.dagster.io_context import slice_of
 from ducklake_orch.dagster.table_names import described, described_input
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.host_partitions import Slice, condition, conjunction, partition_columns
-from ducklake_orch.host_partitions.frame_kinds import Wanted, read_as
+from ducklake_orch.host_partitions.frame_kinds import Wanted, empty_frame, read_as
 from ducklake_orch.lake import DuckLake
 
 if TYPE_CHECKING:
