@@ -12,7 +12,14 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.host_partitions import Slice, condition, partition_transforms, written_columns
-from ducklake_orch.host_partitions.frame_kinds import column_names, not_created, readable_twice, typed, types_of
+from ducklake_orch.host_partitions.frame_kinds import (
+    column_names,
+    latest_snapshot,
+    not_created,
+    readable_twice,
+    typed,
+    types_of,
+)
 from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")
@@ -121,8 +128,8 @@ def reference(hook: DuckLakeHook, result: WriteResult, part: Slice | None, where
 
 def _nothing(hook: DuckLakeHook, table: TableName, mode: str, part: Slice | None, data: Any) -> dict[str, Any]:
     """Return the reference of an empty frame that created no table. The next task gets an empty frame like it."""
-    latest = hook.lake().snapshots(limit=1)[0].snapshot_id
-    nothing = WriteResult(str(table), mode, latest, latest)
+    snapshot = latest_snapshot(hook.lake())
+    nothing = WriteResult(str(table), mode, snapshot, snapshot)
     return {**reference(hook, nothing, part, None), UNTYPED: column_names(data)}
 
 

@@ -42,7 +42,14 @@ from ducklake_orch.host_partitions import (
     partition_transforms,
     written_columns,
 )
-from ducklake_orch.host_partitions.frame_kinds import can_repeat, not_created, readable_twice, typed, types_of
+from ducklake_orch.host_partitions.frame_kinds import (
+    can_repeat,
+    latest_snapshot,
+    not_created,
+    readable_twice,
+    typed,
+    types_of,
+)
 from ducklake_orch.host_partitions.metadata_keys import table_address
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
@@ -217,6 +224,7 @@ class _Output:
         metadata: dict[str, Any] = {
             "dagster/table_name": table_address(self.lake, self.table),
             "ducklake/rows_written": 0,
+            "ducklake/snapshot_id": latest_snapshot(self.lake),
             "dagster/row_count" if self.part is None else "dagster/partition_row_count": 0,
         }
         if self.part is not None:

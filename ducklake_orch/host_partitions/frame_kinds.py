@@ -135,6 +135,16 @@ def not_created(what: str, table: object, data: Any) -> str:
     )
 
 
+def latest_snapshot(lake: "DuckLake") -> int:
+    """Return the latest snapshot; 0 if a write has yet to create the lake.
+
+    Raises:
+        LakeNotFoundError: If there is no lake, and writes may not create it.
+    """
+    snapshots = lake.snapshots(1)
+    return snapshots[0].snapshot_id if snapshots else 0
+
+
 def empty_frame(kind: str, session: "Callable[[], SparkSession]", columns: Sequence[str] = ()) -> Any:
     """Return an empty frame whose columns have no types, for a table that does not exist yet."""
     import pyarrow as pa

@@ -119,6 +119,7 @@ def test_names_may_be_keywords_and_have_quotes_and_spaces(
         assert resource.lake().read(table).to_pylist() == rows.to_pylist()
 
 
+@pytest.mark.filterwarnings("ignore:Parameter .io_manager_def. of function .asset. is currently in beta")
 def test_several_io_managers_store_side_by_side(resource: DuckLakeResource, tmp_path: Path) -> None:
     second = DuckLakeResource(
         name="second", catalog=f"sqlite:///{tmp_path / 'two.sqlite'}", storage=f"{tmp_path}/two", create_if_missing=True
@@ -292,6 +293,11 @@ def test_an_empty_spark_frame_without_types_creates_no_table(
 ) -> None:
     assert run(io_manager, asset(lambda: spark.createDataFrame([], "id bigint, name void"))).success
     assert not resource.lake().exists("t")
+
+
+def test_an_empty_frame_without_types_needs_a_lake(tmp_path: Path) -> None:
+    lake = DuckLakeResource(name="lake", catalog=f"sqlite:///{tmp_path}/no.sqlite", storage=f"{tmp_path}/files")
+    assert "There is no lake" in message(run(DuckLakeIOManager(lake=lake), asset(pd.DataFrame)))
 
 
 @pytest.mark.parametrize("make", [lambda: TWO, TWO.to_pandas, lambda: pl.DataFrame(TWO), TWO.to_reader])
