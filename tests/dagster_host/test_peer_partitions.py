@@ -416,7 +416,7 @@ def test_definitions_load_the_value_of_a_partition(runs: Runs) -> None:
     asset = keyed(DAYS)
     runs.write(asset, "2024-01-01", "2024-01-02")
     defs = dg.Definitions([asset], resources=runs.options["resources"])
-    loaded = defs.load_asset_value("t", partition_key="2024-01-02", python_type=pd.DataFrame)
+    loaded: Any = defs.load_asset_value("t", partition_key="2024-01-02", python_type=pd.DataFrame)
     assert list(loaded["run"]) == ["2"]
 
 
