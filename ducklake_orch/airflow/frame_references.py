@@ -9,7 +9,8 @@ from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ConfigError, SnapshotNotFoundError
-from ducklake_orch.host_partitions.frame_kinds import as_kind, check_kind, empty_frame, read_as
+from ducklake_orch.host_partitions.empty_frames import empty_frame
+from ducklake_orch.host_partitions.frame_kinds import as_kind, check_kind, read_as
 from ducklake_orch.lake import DuckLake
 
 if TYPE_CHECKING:

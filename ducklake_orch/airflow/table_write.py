@@ -12,14 +12,8 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.host_partitions import Slice, condition, partition_transforms, written_columns
-from ducklake_orch.host_partitions.frame_kinds import (
-    column_names,
-    latest_snapshot,
-    not_created,
-    readable_twice,
-    typed,
-    types_of,
-)
+from ducklake_orch.host_partitions.empty_frames import column_names, latest_snapshot, not_created, typed
+from ducklake_orch.host_partitions.frame_kinds import readable_twice, types_of
 from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")

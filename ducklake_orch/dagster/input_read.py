@@ -13,7 +13,8 @@ from ducklake_orch.dagster.table_names import described, described_input
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.host_partitions import Slice, condition, conjunction, partition_columns
-from ducklake_orch.host_partitions.frame_kinds import Wanted, empty_frame, read_as
+from ducklake_orch.host_partitions.empty_frames import empty_frame
+from ducklake_orch.host_partitions.frame_kinds import Wanted, read_as
 from ducklake_orch.lake import DuckLake
 
 if TYPE_CHECKING:

@@ -42,14 +42,8 @@ from ducklake_orch.host_partitions import (
     partition_transforms,
     written_columns,
 )
-from ducklake_orch.host_partitions.frame_kinds import (
-    can_repeat,
-    latest_snapshot,
-    not_created,
-    readable_twice,
-    typed,
-    types_of,
-)
+from ducklake_orch.host_partitions.empty_frames import latest_snapshot, not_created, typed
+from ducklake_orch.host_partitions.frame_kinds import can_repeat, readable_twice, types_of
 from ducklake_orch.host_partitions.metadata_keys import table_address
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
