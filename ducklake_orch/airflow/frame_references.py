@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.airflow.hook import DuckLakeHook
+from ducklake_orch.airflow.table_write import UNTYPED
 from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ConfigError, SnapshotNotFoundError
+from ducklake_orch.host_partitions.empty_frames import empty_frame
 from ducklake_orch.host_partitions.frame_kinds import as_kind, check_kind, read_as
 from ducklake_orch.lake import DuckLake
 
@@ -42,6 +44,8 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
     table, snapshot = str(reference["table"]), int(reference["snapshot_id"])
     session = spark.session if spark is not None else hook.spark
     where = reference["where"]
+    if UNTYPED in reference:
+        return empty_frame(kind, session, reference[UNTYPED])
     try:
         if reference.get("mode") == "append":
             if reference.get("rows_written") or reference.get("replayed"):

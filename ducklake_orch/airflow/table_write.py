@@ -12,11 +12,14 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.host_partitions import Slice, condition, partition_transforms, written_columns
+from ducklake_orch.host_partitions.empty_frames import column_names, latest_snapshot, not_created, typed
 from ducklake_orch.host_partitions.frame_kinds import readable_twice, types_of
 from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")
 WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
+# In a reference to a table that was not created: the names of the columns.
+UNTYPED = "untyped_columns"
 # A result lists at most this many partitions.
 _LISTED = 100
 
@@ -44,17 +47,22 @@ class Writing:
         table, mode = table_name(self.table), self._mode()
         if data is None:
             raise ConfigError(f"Task `{work.task_id}` has no rows for `{table}`: it returned None.", remedy=_RETURN)
+        data = readable_twice(data)
+        rows = typed(data, lambda: _stored_types(hook, table))
+        if rows is None:
+            log.warning(not_created(f"Task `{work.task_id}`", table, data))
+            return _nothing(hook, table, mode, part, data)
         more: dict[str, Any] = {name: value for name, value in self.more.items() if value is not None}
         where: str | None = None
         if part is not None:
-            data, where, transforms = self._slice(hook, data, table, part, work)
+            where, transforms = self._slice(hook, rows, table, part, work)
             more = ({"partition_by": transforms} if transforms else {}) | more
             if mode in ("overwrite", "replace_where"):
                 more["where"] = self._replaced(mode, where, work)
                 mode = "replace_where"
         what = f"{mode} to {table}"
         result = hook.lake().write(
-            data,
+            rows,
             str(table),
             mode=mode,
             idempotency_key=self.idempotency_key or work.idempotency_key(str(table)),
@@ -75,13 +83,12 @@ class Writing:
 
     def _slice(
         self, hook: DuckLakeHook, data: Any, table: TableName, part: Slice, work: Work
-    ) -> tuple[Any, str, list[str] | None]:
-        """Return the frame, the condition of the partitions, and the partitioning of a new table."""
-        data, what = readable_twice(data), f"Task `{work.task_id}`"
-        stored = _stored_types(hook, table)
+    ) -> tuple[str, list[str] | None]:
+        """Return the condition of the partitions, and the partitioning of a new table."""
+        what, stored = f"Task `{work.task_id}`", _stored_types(hook, table)
         columns = written_columns(what, part.dimensions, self.partitioning.expr, stored, lambda: types_of(data))
         self.partitioning.check(what, part, columns)
-        return data, condition(part, columns), None if stored else partition_transforms(part, columns)
+        return condition(part, columns), None if stored else partition_transforms(part, columns)
 
     def _replaced(self, mode: str, part: str, work: Work) -> str:
         """Return the condition of the replaced rows: those of the partitions that also match `where`, if given."""
@@ -111,6 +118,13 @@ def reference(hook: DuckLakeHook, result: WriteResult, part: Slice | None, where
         **written,
         "partitions": written["partitions"][:_LISTED],
     }
+
+
+def _nothing(hook: DuckLakeHook, table: TableName, mode: str, part: Slice | None, data: Any) -> dict[str, Any]:
+    """Return the reference of an empty frame that created no table. The next task gets an empty frame like it."""
+    snapshot = latest_snapshot(hook.lake())
+    nothing = WriteResult(str(table), mode, snapshot, snapshot)
+    return {**reference(hook, nothing, part, None), UNTYPED: column_names(data)}
 
 
 def _stored_types(hook: DuckLakeHook, table: TableName) -> dict[str, str]:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from ducklake_orch.dagster.io_context import empty_frame, slice_of
+from ducklake_orch.dagster.io_context import slice_of
+from ducklake_orch.dagster.output_run import known
 from ducklake_orch.dagster.table_names import described, described_input
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.host_partitions import Slice, condition, conjunction, partition_columns
+from ducklake_orch.host_partitions.empty_frames import empty_frame
 from ducklake_orch.host_partitions.frame_kinds import Wanted, read_as
 from ducklake_orch.lake import DuckLake
 
@@ -55,9 +57,22 @@ class InputRead:
                 raise
             if wanted.optional:
                 return None
-            if part is None or part.cells:
+            if part is None or (part.cells and not self._is_own()):
                 raise
-            return empty_frame(wanted.kind, self.session)  # the first partition of an asset that depends on itself
+            return self._nothing(wanted)  # the first run of an asset that depends on itself
+
+    def _is_own(self) -> bool:
+        """Return whether the asset that is read is one that the step itself writes."""
+        step = known(self.context, "step_context")
+        asset = step.assets_def if step is not None else None
+        return asset is not None and self.context.asset_key in asset.keys
+
+    def _nothing(self, wanted: Wanted) -> Any:
+        """Return empty frames, for a table that does not exist yet."""
+        if wanted.shape == "frame":
+            return empty_frame(wanted.kind, self.session)
+        frames = {str(key): empty_frame(wanted.kind, self.session) for key in self.context.asset_partition_keys}
+        return frames if wanted.shape == "dict" else list(frames.values())
 
     def _read(self, wanted: Wanted, part: Slice | None) -> Any:
         at = self._time()

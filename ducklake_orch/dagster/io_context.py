@@ -1,17 +1,12 @@
 """Reads what the context of an output or input says: its partitions and the kind of its frames."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.host_partitions import Key, Slice, Window, split_multi_key
-from ducklake_orch.host_partitions.frame_kinds import Wanted, as_kind, wanted
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from ducklake_orch.host_partitions.frame_kinds import Wanted, wanted
 
 
 def slice_of(context: dg.OutputContext | dg.InputContext) -> Slice | None:
@@ -53,12 +48,10 @@ def wanted_frames(context: dg.InputContext) -> Wanted:
     return found
 
 
-def empty_frame(kind: str, session: "Callable[[], SparkSession]") -> Any:
-    """Return a frame without columns, for a table that does not exist yet."""
-    import pyarrow as pa
-
-    if kind != "spark":
-        return as_kind(kind, pa.table({}))
-    from pyspark.sql.types import StructType
-
-    return session().createDataFrame([], StructType([]))
+def may_be_none(context: dg.OutputContext) -> bool:
+    """Return whether an output is annotated with `Optional[…]` of a frame, so that None is a value that it can have."""
+    try:
+        found = wanted(context.dagster_type.typing_type)
+    except dg.DagsterInvariantViolationError:
+        return False  # the context of a unit test
+    return found is not None and found.optional

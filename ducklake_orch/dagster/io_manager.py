@@ -12,7 +12,7 @@ from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.input_read import InputRead
-from ducklake_orch.dagster.io_context import slice_of, wanted_frames
+from ducklake_orch.dagster.io_context import may_be_none, slice_of, wanted_frames
 from ducklake_orch.dagster.metadata_settings import WRITE_OPTIONS, refuse_misspelt
 from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
@@ -27,7 +27,13 @@ from ducklake_orch.dagster.table_names import (
 from ducklake_orch.dagster.table_owners import refuse_other_owners
 from ducklake_orch.dagster.table_properties import TableProperties, descriptions_in
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ConfigError, DataError, ObjectNotFoundError, SnapshotChangedError
+from ducklake_orch.errors import (
+    CommitConflictError,
+    ConfigError,
+    DataError,
+    ObjectNotFoundError,
+    SnapshotChangedError,
+)
 from ducklake_orch.host_partitions import (
     PartitionColumn,
     Slice,
@@ -36,7 +42,9 @@ from ducklake_orch.host_partitions import (
     partition_transforms,
     written_columns,
 )
-from ducklake_orch.host_partitions.frame_kinds import readable_twice, types_of
+from ducklake_orch.host_partitions.empty_frames import latest_snapshot, not_created, typed
+from ducklake_orch.host_partitions.frame_kinds import can_repeat, readable_twice, types_of
+from ducklake_orch.host_partitions.metadata_keys import table_address
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo, WriteResult
 
@@ -103,20 +111,33 @@ class LakeIOManager(dg.IOManager):
         details: dict[str, Any] = {"table": str(table)}
         with failures(f"{what} was not written to `{table}`", details):
             if obj is None:
+                if may_be_none(context):
+                    context.log.warning(f"{what} returned None: `{table}` stays as it is.")
+                    return
                 raise ConfigError(
                     f"{what} returned None.",
-                    remedy="Return a frame, or annotate an asset that stores nothing with `-> None`.",
+                    remedy="Return a frame. Annotate an asset that never stores anything with `-> None`, and one that"
+                    " sometimes stores nothing with `Optional[…]` of a frame.",
                 )
             lake, settings = self._resource.lake(), at_run_time(context)
             refuse_misspelt(what, settings)
             unowned_at = refuse_other_owners(context, lake, table, settings, self._names)
-            output = _Output(context, lake, table, part, settings, details)
+            output, data = _Output(context, lake, table, part, settings, details), readable_twice(obj)
+            rows = typed(data, output.stored_types)
+            if rows is None:
+                context.log.warning(not_created(what, table, data))
+                output.report_nothing()
+                return
+            is_new = not output.set_options()
             try:
-                result = output.write(obj, unowned_at)
-            except SnapshotChangedError:  # another asset wrote (refused below), or another run of this asset
+                result = output.write(rows, unowned_at)
+            except SnapshotChangedError as error:  # another asset wrote (refused below), or another run of this asset
                 refuse_other_owners(context, lake, table, settings, self._names)
-                result = output.write(obj)
-            output.set_properties()
+                if not can_repeat(rows):
+                    message = f"Another run wrote `{table}`, and the rows of this one can be read only once."
+                    raise CommitConflictError(message, remedy="Run the step again.") from error
+                result = output.write(rows)
+            output.set_properties(is_new)
             output.report(result)
 
     def load_input(self, context: dg.InputContext) -> Any:
@@ -151,12 +172,11 @@ class _Output:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
         mode = self._mode()
         options = {name: self.settings[key] for key, name in WRITE_OPTIONS.items() if key in self.settings}
-        data = readable_twice(data)
         if self.part is not None:
             what, expression, stored = (
                 described(self.context),
                 self.settings.get("partition_expr"),
-                self._stored_types(),
+                self.stored_types(),
             )
             self.columns = written_columns(what, self.part.dimensions, expression, stored, lambda: types_of(data))
             if not stored:
@@ -174,7 +194,7 @@ class _Output:
                 **options,
             )
         except DataError:
-            self.details["schema_difference"] = event_metadata.difference(types_of(data), self._stored_types())
+            self.details["schema_difference"] = event_metadata.difference(types_of(data), self.stored_types())
             raise
 
     def _commit(self) -> CommitInfo:
@@ -182,9 +202,28 @@ class _Output:
         author, message = self.settings.get("commit_author"), self.settings.get("commit_message")
         return replace(commit, author=author or commit.author, message=message or commit.message)
 
-    def set_properties(self) -> None:
-        """Set the table's comments and options, unless it already has them."""
-        TableProperties(self.lake, self.table, self.settings).apply(self._commit(), self.context.log)
+    def set_options(self) -> bool:
+        """Set the table's options before the write, so that they hold for it. Return whether the table exists."""
+        return TableProperties(self.lake, self.table, self.settings).set_options()
+
+    def set_properties(self, is_new: bool) -> None:
+        """Set the table's comments, unless it already has them, and the options of a new table."""
+        properties = TableProperties(self.lake, self.table, self.settings)
+        properties.set_comments(self._commit(), self.context.log)
+        if is_new:
+            properties.set_options()
+
+    def report_nothing(self) -> None:
+        """Add the figures of an output that is empty and created no table to the event log."""
+        metadata: dict[str, Any] = {
+            "dagster/table_name": table_address(self.lake, self.table),
+            "ducklake/rows_written": 0,
+            "ducklake/snapshot_id": latest_snapshot(self.lake),
+            "dagster/row_count" if self.part is None else "dagster/partition_row_count": 0,
+        }
+        if self.part is not None:
+            metadata |= event_metadata.partition_keys(self.part)
+        self.context.add_output_metadata(metadata)
 
     def report(self, result: WriteResult) -> None:
         """Add the figures of the write to the event log."""
@@ -235,7 +274,8 @@ class _Output:
             raise ConfigError("`write_mode` = 'replace_where' needs `where`.", remedy="Add `where` to the metadata.")
         return conjunction(partitions, where)
 
-    def _stored_types(self) -> dict[str, str]:
+    def stored_types(self) -> dict[str, str]:
+        """Return the types of the table's columns by name; none if it does not exist."""
         try:
             return {column.name: column.type for column in self.lake.table(str(self.table)).schema()}
         except ObjectNotFoundError:

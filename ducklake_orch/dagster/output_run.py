@@ -82,7 +82,7 @@ def _dagster_run(context: dg.OutputContext) -> Any:
     return context.step_context.dagster_run if has_step(context) else None
 
 
-def known(context: dg.OutputContext, name: str) -> Any:
+def known(context: dg.OutputContext | dg.InputContext, name: str) -> Any:
     """Return an attribute of a context; None if the context of a unit test does not have it."""
     try:
         return getattr(context, name)

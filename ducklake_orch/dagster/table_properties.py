@@ -7,7 +7,9 @@ from typing import Any
 import dagster as dg
 
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.options import check_option
 from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
+from ducklake_orch.engine.tables import set_options
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo
@@ -29,8 +31,8 @@ class TableProperties:
     table: TableName
     settings: Mapping[str, Any]
 
-    def apply(self, commit: CommitInfo, log: Any) -> None:
-        """Set what differs: comments in one snapshot of their own, options without a snapshot.
+    def set_comments(self, commit: CommitInfo, log: Any) -> None:
+        """Set the comments that differ, in one snapshot of their own.
 
         Args:
             commit: Author, message and extra of the snapshot.
@@ -41,7 +43,29 @@ class TableProperties:
                 self.lake.execute(statements, atomic=True, commit=commit).raise_for_error()
             else:
                 log.warning("The engine cannot store comments in this catalog, so they are ignored.")
-        self._set_options()
+
+    def set_options(self) -> bool:
+        """Set the options that differ, without a snapshot. Wrong options are refused also if the table does not exist.
+
+        Returns:
+            Whether the table exists. Options of a table that does not exist cannot be set yet.
+        """
+        options = self.settings.get("table_options")
+        if not options:
+            return True
+        if not isinstance(options, Mapping):
+            raise ConfigError(
+                f"`table_options` = {options!r} is not a mapping.",
+                remedy='Give names and values: {"target_file_size": "64MB"}.',
+            )
+        for name, value in options.items():
+            check_option(name, value, scoped=True)
+        if not self.lake.exists(str(self.table)):
+            return False
+        stored = {option.name: option.value for option in self.lake.options() if option.entry == str(self.table)}
+        changed = {name: value for name, value in options.items() if stored.get(name) != str(value)}
+        set_options(self.lake.config, f"setting options of `{self.table}`", changed, table=self.table)
+        return True
 
     def _comments(self) -> Iterator[str]:
         """Yield the statements for comments that the table or its columns do not have."""
@@ -55,20 +79,6 @@ class TableProperties:
                 described = descriptions.get(folded(column.name))
                 if described is not None and described != column.comment:
                     yield f"COMMENT ON COLUMN {name}.{identifier(column.name)} IS {literal(described)}"
-
-    def _set_options(self) -> None:
-        options = self.settings.get("table_options")
-        if not options:
-            return
-        if not isinstance(options, Mapping):
-            raise ConfigError(
-                f"`table_options` = {options!r} is not a mapping.",
-                remedy='Give names and values: {"target_file_size": "64MB"}.',
-            )
-        stored = {option.name: option.value for option in self.lake.options() if option.entry == str(self.table)}
-        for name, value in options.items():
-            if stored.get(name) != str(value):
-                self.lake.set_option(name, value, table=str(self.table))
 
 
 def descriptions_in(settings: Mapping[str, Any]) -> dict[str, str]:

@@ -51,7 +51,8 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
     """Run commands; raise only if the lake cannot be opened or the request is invalid."""
     started = time.monotonic()
     if not isinstance(commands, str | Sequence):
-        raise ConfigError(f"A {type(commands).__name__} is not a command.", remedy="Give SQL text, or a list of it.")
+        kind = type(commands).__name__
+        raise ConfigError(f"A value of type {kind} is not a command.", remedy="Give SQL text, or a list of it.")
     scripts = [commands] if isinstance(commands, str) else list(commands)
     with open_session(config, access) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)

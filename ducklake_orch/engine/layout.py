@@ -139,7 +139,8 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
         schema = _arrow_schema(schema)
     if not hasattr(schema, "empty_table"):
         raise ConfigError(
-            f"A {type(schema).__name__} is not a schema.", remedy="Give a pyarrow.Schema or {name: DuckDB type}."
+            f"A value of type {type(schema).__name__} is not a schema.",
+            remedy="Give a pyarrow.Schema or {name: DuckDB type}.",
         )
     relation = con.from_arrow(schema.empty_table())
     types = [str(column_type) for column_type in relation.types]

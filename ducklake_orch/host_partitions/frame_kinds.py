@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.frames import rows_of
+from ducklake_orch.frames import is_spark, rows_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,13 +84,14 @@ def check_kind(kind: str, setting: str) -> None:
 
 def readable_twice(data: Any) -> Any:
     """Return a frame whose types can be read before its rows: a lazy one would be computed twice."""
-    import duckdb
+    from ducklake_orch.catalog.writing import source_of
 
-    from ducklake_orch.catalog.writing import Source
+    return data if is_spark(data) else source_of(data)
 
-    if type(data).__module__.startswith("polars") and hasattr(data, "collect"):
-        return data.collect()
-    return Source(data) if isinstance(data, duckdb.DuckDBPyRelation) else data
+
+def can_repeat(data: Any) -> bool:
+    """Return whether the rows of `readable_twice(…)` can be written again after a write that failed."""
+    return bool(getattr(data, "repeatable", True))  # Spark computes its rows again
 
 
 def types_of(data: Any) -> dict[str, str]:

@@ -147,7 +147,8 @@ def _unreadable(column: PartitionColumn, text: str) -> ConfigError:
     if column.kind is Kind.INTEGER:
         remedy += ' For days, `fmt="%Y%m%d"` in the partitions definition makes integer keys.'
     return ConfigError(
-        f"The partition key {text!r} is not a {column.kind.value}, the type of {column.sql}.", remedy=remedy
+        f"The partition key {text!r} cannot be a value of {column.sql}, whose type is {column.kind.value}.",
+        remedy=remedy,
     )
 
 

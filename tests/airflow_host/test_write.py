@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
@@ -13,6 +14,7 @@ from ducklake_orch.airflow import (
     DuckLakeHook,
     DuckLakeWriteOperator,
     ducklake_asset,
+    read_reference,
     retry_policy,
 )
 from ducklake_orch.errors import CommitConflictError, ConfigError, DataError
@@ -80,6 +82,31 @@ def test_an_empty_frame_clears_the_partition(conn_id: str) -> None:
     written = execute(write(ROWS.slice(0, 0), partition_expr="day"), partition_key="2024-01-01")
     assert (written["rows_written"], written["rows_removed"]) == (0, 2)
     assert stored() == [3]
+
+
+@pytest.mark.parametrize(
+    ("make", "columns"),
+    [
+        (lambda: pd.DataFrame({"day": ["x"], "n": [1]}).iloc[0:0], ["day", "n"]),
+        (lambda: pd.DataFrame([]), []),
+        (lambda: ROWS.schema.empty_table().set_column(0, "day", pa.nulls(0)).to_reader(), ["day", "n"]),
+    ],
+)
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_an_empty_frame_without_types_creates_no_table(
+    make: Callable[[], Any], columns: list[str], partitioned: bool, conn_id: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"partition_expr": "day", "partition_key": "2024-01-01"} if partitioned else {}
+    written = execute(write(make(), **options))
+    assert "Task `write` returned a frame without rows for `main.t`, which does not exist." in caplog.text
+    assert (written["rows_written"], written["snapshot_id"]) == (0, 0)
+    assert not DuckLakeHook().lake().exists("t")
+    for kind in ("pandas", "polars", "arrow"):
+        rows = read_reference(written, kind)
+        assert (len(rows), list(rows.column_names if kind == "arrow" else rows.columns)) == (0, columns)
+    execute(write(ROWS))
+    assert execute(write(make(), **options), run_id="another")["rows_removed"] == (2 if partitioned else 3)
+    assert stored() == ([3] if partitioned else [])
 
 
 def test_a_function_that_returns_none_fails_the_task(conn_id: str) -> None:

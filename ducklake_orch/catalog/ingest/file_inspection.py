@@ -170,7 +170,9 @@ class _Inspection:
                 file.constants[column_id] = None if text is None else forms[text]
                 if text is not None and forms[text] is None:
                     kind = duckdb_type(column)
-                    file.misfits.append(f"column `{column.name}`: its path says `{key}={text}`, which is not a {kind}")
+                    file.misfits.append(
+                        f"column `{column.name}`: its path says `{key}={text}`, which is not of type {kind}"
+                    )
 
     def _new_file(self, file: Candidate) -> NewFile:
         footer = file.footer

@@ -1,6 +1,7 @@
 """Read the caller's data, of any supported type, as a stream of Arrow batches."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import duckdb
@@ -52,7 +53,9 @@ class Source:
         try:
             self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
         except (OSError, pa.ArrowException) as error:  # for example, Arrow has no type for a VARIANT in a relation
-            raise DataError(f"A {type(data).__name__} cannot be read as Arrow: {error}", remedy=_CAST) from error
+            raise DataError(
+                f"Data of type {type(data).__name__} cannot be read as Arrow: {error}", remedy=_CAST
+            ) from error
         self._opened = False
         self.failure: Exception | None = None
         self.schema = self._first.schema
@@ -64,6 +67,30 @@ class Source:
             raise DataError(
                 f"The data have several columns named {', '.join(twice)}.", remedy="Rename or drop all but one."
             )
+
+    def is_untyped(self) -> bool:
+        """Return whether there are no rows and some column has no type, so that no table can be created from the data.
+
+        An empty pandas frame has such columns: pandas stores texts as objects, and only values tell their type.
+        """
+        if self.schema.names and not any(_lacks_type(field.type) for field in self.schema):
+            return False
+        return self._is_empty()
+
+    def _is_empty(self) -> bool:
+        """Return whether there are no rows. What is read of a stream to find out is put back."""
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_stream(self._data) if self.repeatable else self._first
+        read, empty = [], True
+        for batch in reader:
+            read.append(batch)
+            if batch.num_rows:
+                empty = False
+                break
+        if not self.repeatable:
+            self._first = pa.RecordBatchReader.from_batches(self.schema, chain(read, reader))
+        return empty
 
     def reader(self) -> Any:
         """Return the rows as a pyarrow.RecordBatchReader; if it fails, its error is kept as `failure`."""
@@ -97,6 +124,8 @@ class Source:
         """Return the names of the columns and their DuckDB types."""
         import pyarrow as pa
 
+        if not self.schema.names:
+            raise DataError("The data have no columns.", remedy="Give the frame columns, also if it has no rows.")
         # Use a reader without batches: Arrow cannot create an empty table with nested extension types.
         try:
             relation = con.from_arrow(pa.RecordBatchReader.from_batches(self._landing, []))
@@ -153,10 +182,23 @@ def _streamable(data: Any) -> Any:
         return data.scanner().to_reader()  # a dataset
     if not hasattr(data, "__arrow_c_stream__"):
         raise ConfigError(
-            f"A {type(data).__name__} cannot be written.",
+            f"Data of type {type(data).__name__} cannot be written.",
             remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, or a DuckDB relation.",
         )
     return data
+
+
+def _lacks_type(kind: Any) -> bool:
+    """Return whether an Arrow type is null, or contains null."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        inner = [kind.field(position).type for position in range(kind.num_fields)]
+    elif pa.types.is_map(kind):
+        inner = [kind.key_type, kind.item_type]
+    else:
+        inner = [kind.value_type] if hasattr(kind, "value_type") else []
+    return bool(pa.types.is_null(kind)) or any(map(_lacks_type, inner))
 
 
 def _is_read(field: Any) -> bool:
