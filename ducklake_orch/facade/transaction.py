@@ -139,10 +139,12 @@ class Transaction:
         """
         from ducklake_orch.engine.layout import empty_rows
 
-        rows = empty_rows(schema)
-        layout = {"partition_by": partition_by, "sort_by": sort_by}
-        mode = "ignore" if if_not_exists else "error"
-        return self._run(mode, table, lambda lake, commit: lake.write(rows, table, mode=mode, commit=commit, **layout))
+        rows, mode = empty_rows(schema), "ignore" if if_not_exists else "error"
+
+        def create(lake: "DuckLake", commit: CommitInfo) -> WriteResult:
+            return lake.write(rows, table, mode=mode, partition_by=partition_by, sort_by=sort_by, commit=commit)
+
+        return self._run(mode, table, create)
 
     def drop_table(self, table: str) -> None:
         """Drop a table. Its history stays until its snapshots expire."""
@@ -296,16 +298,13 @@ class _Open:
         done = publish(
             self._draft, self._write, self._staged(), key=key, expect_snapshot=expect_snapshot, unchanged=unchanged
         )
-        ids = {"snapshot_id": done.snapshot_id, "previous_snapshot_id": done.previous_snapshot_id}
-        writes = [replace(result, replayed=done.replayed, **ids) for result in self._results]
-        return TransactionResult(
-            done.snapshot_id,
-            done.previous_snapshot_id,
-            writes,
-            attempts=1,
-            duration_s=time.monotonic() - self._started,
-            replayed=done.replayed,
-        )
+        snapshot, previous = done.snapshot_id, done.previous_snapshot_id
+        writes = [
+            replace(result, snapshot_id=snapshot, previous_snapshot_id=previous, replayed=done.replayed)
+            for result in self._results
+        ]
+        duration = time.monotonic() - self._started
+        return TransactionResult(snapshot, previous, writes, duration_s=duration, replayed=done.replayed)
 
     def _staged(self) -> "list[StagedTable]":
         from ducklake_orch.catalog.transactions import StagedTable

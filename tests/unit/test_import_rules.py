@@ -27,6 +27,7 @@ PUBLIC_PACKAGES = [
     "catalog.lifecycle",
     "catalog.ingest",
     "catalog.fsck",
+    "catalog.transactions",
 ]
 
 # Top-level modules belong to the facade, except those that every part may import.
@@ -57,6 +58,7 @@ ALLOWED: dict[str, list[str]] = {
     "catalog.lifecycle": _VERBS,
     "catalog.ingest": _VERBS,
     "catalog.fsck": [*_LOW, "catalog.commit"],
+    "catalog.transactions": _VERBS,
     "spark": [*BASE, *PUBLIC_PACKAGES],
     "maintenance": [*BASE, *PUBLIC_PACKAGES, "spark"],
     "report": [*BASE, *PUBLIC_PACKAGES, "maintenance"],

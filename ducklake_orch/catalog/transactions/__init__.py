@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.transactions.draft import AdoptedTable, Draft
+    from ducklake_orch.catalog.transactions.draft import Draft
     from ducklake_orch.catalog.transactions.net_change import StagedTable
     from ducklake_orch.catalog.transactions.publishing import (
-        Published,
         publish,
         published_snapshot,
         remove_unpublished,

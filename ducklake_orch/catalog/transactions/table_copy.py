@@ -123,10 +123,10 @@ def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig, late: Seque
     for name in _OF_FILES:
         tables[name] = _rows(metadata, name, f"{of_table} AND data_file_id IN ({files})")
     rows = _inlined_rows(metadata, plan, draft)
-    name = f"ducklake_inlined_data_{table_id}_{plan.latest.schema_version}" if rows is not None else None
-    if rows is not None and name is not None:
-        tables[name] = rows
-    return Copies(tables, name)
+    if rows is None:
+        return Copies(tables)
+    inlined = f"ducklake_inlined_data_{table_id}_{plan.latest.schema_version}"
+    return Copies(tables | {inlined: rows}, inlined)
 
 
 def create_inlined(
