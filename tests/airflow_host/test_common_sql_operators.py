@@ -32,7 +32,7 @@ from tests.support.airflow_runs import result, run, states
 TODAY = datetime(2025, 1, 8, tzinfo=UTC)
 TABLE = "sales.orders"
 COUNT = f"SELECT count(*) FROM {TABLE}"
-PAGE = Path(__file__).parents[2] / "docs" / "airflow.md"
+PAGE = Path(__file__).parents[2] / "docs" / "airflow-sql.md"
 BULK_LOAD: Any = getattr(sql, "SQLBulkLoadOperator", None)
 
 
