@@ -236,8 +236,6 @@ def test_the_table_in_the_docs_names_every_operator_and_sensor() -> None:
         if member.__module__ == module.__name__ and issubclass(member, BaseOperator)
     }
     tested = {case.operator.__name__ for case in CASES.values()} | {"BranchSQLOperator"}
-    documented = set(
-        re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Operators and sensors")[2], re.M)
-    )
+    documented = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Operators and sensors")[2], re.M))
     assert tested == offered - {"BaseSQLOperator"}
     assert documented >= tested
