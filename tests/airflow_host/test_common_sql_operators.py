@@ -32,7 +32,7 @@ from tests.support.airflow_runs import result, run, states
 TODAY = datetime(2025, 1, 8, tzinfo=UTC)
 TABLE = "sales.orders"
 COUNT = f"SELECT count(*) FROM {TABLE}"
-PAGE = Path(__file__).parents[2] / "docs" / "airflow.md"
+PAGE = Path(__file__).parents[2] / "docs" / "airflow-sql.md"
 BULK_LOAD: Any = getattr(sql, "SQLBulkLoadOperator", None)
 
 
@@ -236,8 +236,6 @@ def test_the_table_in_the_docs_names_every_operator_and_sensor() -> None:
         if member.__module__ == module.__name__ and issubclass(member, BaseOperator)
     }
     tested = {case.operator.__name__ for case in CASES.values()} | {"BranchSQLOperator"}
-    documented = set(
-        re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Airflow's own SQL operators")[2], re.M)
-    )
+    documented = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text().partition("## Operators and sensors")[2], re.M))
     assert tested == offered - {"BaseSQLOperator"}
     assert documented >= tested

@@ -1,4 +1,4 @@
-"""The methods of common.sql's `DbApiHook`, as the table in docs/airflow.md lists them."""
+"""The methods of common.sql's `DbApiHook`, as the table in docs/airflow-sql.md lists them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,6 @@
 """Every ordered pair of writers on one table: the second one is planned before the first one and commits after it.
 
-The table in docs/concurrency.md shows the outcomes. The rows are always checked.
+The table in docs/conflicts.md shows the outcomes. The rows are always checked.
 """
 
 import re
@@ -100,7 +100,7 @@ def test_the_engines_write_after_our_write(lake: DuckLake, first: Operation) -> 
 
 
 def aborts(first: Operation, second: Operation) -> bool:
-    """Return whether the engine's transaction must abort after our commit: the second table in docs/concurrency.md."""
+    """Return whether the engine's transaction must abort after our commit: the second table in docs/conflicts.md."""
     if second.kind == "drop":
         return False
     if first.kind == "layout" or second.name == "flush":

@@ -1,7 +1,9 @@
 """The `python` blocks of README and docs run unchanged, in order, page by page, in an empty folder.
 
-A `py` block is an excerpt that needs a server or a frame of the reader. It must be valid Python, and mypy checks that
-the names in it exist (`tests.docs.excerpts`). `GIVEN` creates what a page assumes, such as a lake with tables.
+So do the shell commands of the pages in `docs/start`. A `text` block that directly follows a block is what that block
+prints, with `...` for the parts that vary; the test compares it. A `py` block is an excerpt that needs a server or a
+frame of the reader. It must be valid Python, and mypy checks that the names in it exist (`tests.docs.excerpts`).
+`GIVEN` creates what a page assumes, such as a lake with tables.
 """
 
 import re
@@ -12,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.docs.pages import PAGES, blocks, is_dag, name_of
+from tests.docs.page_run import run_page, runs, same
+from tests.docs.pages import PAGES, all_blocks, blocks, name_of
 
 _LAKE = """
 import pyarrow as pa
@@ -53,7 +56,7 @@ lake.write(pa.table(orders), "raw.orders", mode="append")
 }
 # Modules that a page needs besides ducklake-orch.
 NEEDS = dict.fromkeys(["README.md", "spark.md", "changes.md", "start/spark.md"], "pyspark")
-NEEDS |= {"start/dagster.md": "dagster", "dagster.md": "dagster"}
+NEEDS |= {"start/dagster.md": "dagster", "dagster.md": "dagster", "start/airflow.md": "airflow"}
 
 
 def pages(*languages: str) -> pytest.MarkDecorator:
@@ -62,19 +65,29 @@ def pages(*languages: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", pages_with_blocks, ids=name_of)
 
 
-@pages("python")
-def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(runs(page, block) for block in all_blocks(page))], ids=name_of
+)
+def test_the_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = NEEDS.get(name_of(page))
     if needed is not None and find_spec(needed) is None:
         pytest.skip(f"{name_of(page)} needs {needed}")
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {"__name__": "__docs__"}
-    exec(compile(GIVEN.get(name_of(page), ""), f"given for {name_of(page)}", "exec"), namespace)
-    for line, code in blocks(page, "python"):
-        if is_dag(code):
-            continue  # `tests/airflow_host` runs them
-        # Line numbers in a traceback are those of the page.
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+    wrong = run_page(page, GIVEN.get(name_of(page), ""), tmp_path)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("said", "printed", "equal"),
+    [
+        ("snapshot 1, ... s\n", "snapshot 1, 0.031 s\n", True),
+        ("a   b\n", "a   b   \n\n", True),
+        ("500 rows\n", "501 rows\n", False),
+        ("one\n", "one\ntwo\n", False),
+    ],
+)
+def test_a_result_on_a_page_is_compared(said: str, printed: str, equal: bool) -> None:
+    assert same(said, printed) == equal
 
 
 @pages("py")
