@@ -225,9 +225,9 @@ class _Open:
         self._changes: dict[str, tuple[TableName, list[TableChange]]] = {}
         self._results: list[WriteResult] = []
         self._write = Write(purpose, commit)
+        self.earlier = published_snapshot(lake.config, key) if key is not None else None
         self._draft = Draft(lake.config)
         self.lake = type(lake)(self._draft.config)
-        self.earlier = published_snapshot(lake.config, key) if key is not None else None
         self.stack = ExitStack()
         self.stack.callback(self._draft.remove)
         self.stack.enter_context(leased(lake.config, self._write, self._draft.base.snapshot_id))

@@ -332,6 +332,19 @@ def test_a_table_that_was_created_meanwhile_stops_the_transaction(shop: DuckLake
     assert ids(shop) == [1, 2, 3]
 
 
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_a_new_column_does_not_get_the_id_of_one_that_was_dropped_meanwhile(shop: DuckLake) -> None:
+    def transact() -> None:
+        with shop.transaction() as tx:
+            tx.write(ORDERS.append_column("tax", pa.array([1.0] * 3)), "orders", mode="append", schema_evolution="add")
+            shop.execute(["ALTER TABLE orders ADD COLUMN x INTEGER", "ALTER TABLE orders DROP COLUMN x"])
+
+    with pytest.raises(ConflictError, match="were added and dropped"):
+        transact()
+    assert shop.read("orders").column_names == ORDERS.column_names
+    check(shop)
+
+
 @catalogs(quick=[SQLITE])
 def test_serializable_transactions_cannot_skew_writes(shop: DuckLake) -> None:
     """Each of two transactions reads both tables and, as long as their sum allows it, deletes from one."""

@@ -87,6 +87,21 @@ def judge_new_table(metadata: Metadata, table: TableDef, at: int) -> None:
         )
 
 
+def judge_new_columns(metadata: Metadata, current: TableDef, target: TableDef) -> None:
+    """Check that no other column has had the ids of new columns; a dropped column keeps its id.
+
+    Raises:
+        StalePlanError: When a concurrent commit added a column that was dropped again.
+    """
+    known = {leaf.column_id for column in current.columns for leaf in column.leaves()}
+    new = [leaf.column_id for column in target.columns for leaf in column.leaves() if leaf.column_id not in known]
+    if new and min(new) < metadata.first_free_column(current.table_id):
+        raise StalePlanError(
+            f"Columns of `{current}` were added and dropped during the write.",
+            remedy="Retry the write: planned again, it can succeed.",
+        )
+
+
 def _same_layout(table: TableDef, other: TableDef) -> bool:
     return (
         _shape(table.columns) == _shape(other.columns) and _keys(table) == _keys(other) and table.folder == other.folder

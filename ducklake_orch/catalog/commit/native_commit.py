@@ -205,6 +205,8 @@ class _TableCommit:
         if self.done is not None:
             return
         self.defines = conflicts.judge_table(change, current) or change.drops
+        if self.defines and current is not None:
+            conflicts.judge_new_columns(transaction.metadata, current, change.target)
         if change.adopted and current is not None:
             copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=False))
             refuse_known(transaction.metadata, current, change.adopted, copied=copied)
