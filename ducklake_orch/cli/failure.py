@@ -72,9 +72,8 @@ def show_error(error: DuckLakeOrchError, *, as_json: bool) -> None:
         print_json({"error": error.to_dict()})
         return
     notes = getattr(error, "__notes__", [])
-    # The link comes last and in brackets, because some remedies are commands that users copy.
-    remedy = f"{error.remedy} (see {error.docs})" if error.remedy else f"See {error.docs}."
-    print_problem("error", " ".join([one_line(error.message), *notes]), remedy)
+    # On a line of its own, because some remedies are commands that users copy.
+    print_problem("error", " ".join([one_line(error.message), *notes]), error.remedy, error.explain)
 
 
 def is_usage_error(error: BaseException) -> bool:

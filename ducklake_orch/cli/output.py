@@ -24,10 +24,10 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(to_json(value), indent=2, ensure_ascii=False))
 
 
-def print_problem(kind: str, message: str, remedy: str | None = None) -> None:
-    """Print an error or a warning on stderr, with its remedy on a separate line."""
+def print_problem(kind: str, message: str, *remedies: str | None) -> None:
+    """Print an error or a warning on stderr, with each of its remedies on a separate line."""
     typer.echo(f"{typer.style(f'{kind}:', fg=_COLOURS[kind], bold=True)} {message}", err=True)
-    if remedy:
+    for remedy in filter(None, remedies):
         typer.echo(f"{' ' * (len(kind) + 2)}{remedy}", err=True)
 
 

@@ -31,6 +31,7 @@ COMMANDS = [
     "options",
     "fsck",
     "config-schema",
+    "explain",
     "demo",
 ]
 
@@ -250,13 +251,13 @@ def test_an_error_is_one_line_with_a_remedy(mistake: str, tmp_path: Path) -> Non
     assert human.code == code
     assert human.out == ""
     assert human.err.startswith("error: ")
-    assert len(human.err.splitlines()) <= 2
+    assert len(human.err.splitlines()) <= 3
     assert mentioned in human.err
-    assert "ee docs/errors.md#" in human.err
 
     program = run(*args, "--json")
     assert program.code == code
-    assert program.json["error"].keys() == {"type", "family", "message", "remedy", "retryable", "docs"}
+    assert program.json["error"].keys() == {"type", "code", "family", "message", "remedy", "retryable", "docs"}
+    assert human.err.splitlines()[-1].strip() == f"ducklake-orch explain {program.json['error']['code']}"
     assert SECRET not in human.err + program.out + program.err
     assert "Traceback" not in human.err + program.err
     assert not (tmp_path / "nowhere.sqlite").exists()
