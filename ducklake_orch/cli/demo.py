@@ -9,6 +9,7 @@ import typer
 
 from ducklake_orch.cli.options import OutputOptions
 from ducklake_orch.cli.output import heading, print_json, rows_table, show, sql_text, table
+from ducklake_orch.install_commands import install_extra
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
@@ -94,7 +95,7 @@ def _show(lake: "DuckLake", result: "ExecuteResult", travel: "ExecuteResult", st
         heading("1  Opening the lake runs this, secrets masked (`lake.preview_sql()`)"),
         sql_text(lake.preview_sql()),
         heading("2  A week of orders (`lake.write(frame, 'orders', mode='append', …)`)"),
-        str(story["write"]) + ("" if spark else "; by DuckDB alone: for Spark, pip install 'ducklake-orch[spark]'"),
+        str(story["write"]) + ("" if spark else f"; by DuckDB alone: for Spark, {install_extra('spark')}"),
         heading("3  Read back" + (" as a Spark DataFrame (`lake.read('orders', spark)`)" if spark else "")),
         table(["day", "orders"], days, right=["orders"]),
         heading("4  The same table in SQL (`lake.execute(…)`; `result.to_dict()` is JSON)"),
