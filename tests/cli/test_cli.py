@@ -132,7 +132,7 @@ def test_changes_lists_the_given_snapshots(lake: DuckLake) -> None:
     assert run("changes", "numbers", "--from", "4").out == "There are no changes.\n"  # the next snapshot
     refused = run("changes", "numbers", "--from", "99")
     assert refused.code == 1
-    assert refused.err.startswith("error: There is no snapshot 99: the latest one is 3.")
+    assert refused.err.startswith("error: There is no snapshot 99: the snapshots are 0 to 3.")
     assert run("changes", "numbers", "--from", "2", "--to", "1").code == 2
 
 
