@@ -21,19 +21,19 @@ class Retained(NamedTuple):
     Attributes:
         first: The oldest one.
         last: The latest one.
-        count: How many there are. Those between the first and the last can expire, too.
+        number: How many there are. Those between the first and the last can expire, too.
         since: The time of the oldest one, if it is known.
     """
 
     first: int
     last: int
-    count: int
+    number: int
     since: datetime | None = None
 
     def __str__(self) -> str:
         if self.first == self.last:
             return f"the only snapshot is {self.last}"
-        gaps = ", with gaps" if self.count <= self.last - self.first else ""
+        gaps = ", with gaps" if self.number <= self.last - self.first else ""
         return f"the snapshots are {self.first} to {self.last}{gaps}"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -45,13 +46,13 @@ def test_every_verb_says_the_same_of_a_missing_snapshot(lake: DuckLake) -> None:
     never = f"There is no snapshot 99: the snapshots are 0 to {latest}. {LISTED}"
     for name, verb in verbs.items():
         begin = name if name in NAMED else ""
-        assert refused(SnapshotNotFoundError, lambda verb=verb: verb(lake, 99)) == begin + never
+        assert refused(SnapshotNotFoundError, partial(verb, lake, 99)) == begin + never
     lake.execute("CALL ducklake_expire_snapshots('lake', versions => [0, 1])", force=True).raise_for_error()
     first = lake.snapshots()[-1].snapshot_id
     expired = f"Snapshot 1 has expired: the snapshots are {first} to {latest}. {LISTED}"
     for name, verb in verbs.items():
         begin = name if name in NAMED else ""
-        assert refused(HistoryExpiredError, lambda verb=verb: verb(lake, 1)) == begin + expired
+        assert refused(HistoryExpiredError, partial(verb, lake, 1)) == begin + expired
     assert lake.read("t").num_rows == 4
 
 
