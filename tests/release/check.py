@@ -24,7 +24,15 @@ IN_WHEEL = [
     "ducklake_orch/report/page.css",
     "ducklake_orch/spark/log4j2.properties",
 ]
-IN_SDIST = ["pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "tests/conftest.py"]
+IN_SDIST = [
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "LICENSE",
+    "docs/index.md",
+    "tests/conftest.py",
+]
 
 
 def version() -> str:

@@ -66,13 +66,14 @@ def start(*arguments: str, prepare: str = "", **how: object) -> "subprocess.Pope
     begin = "import sys\nfrom ducklake_orch.cli import main\n"
     code = f"{begin}{prepare}\nsys.argv = {['ducklake-orch', *arguments]!r}\nmain()"
     inherited = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "TERM")}
-    return subprocess.Popen(
+    process: subprocess.Popen[str] = subprocess.Popen(
         [sys.executable, "-c", code],
         env=inherited | {"PYTHONPATH": str(REPOSITORY), "TERM": "xterm-256color"} | environ,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         **streams,  # type: ignore[call-overload]
     )
+    return process
 
 
 def wait_for(path: Path) -> None:
