@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.install_commands import install_extra
 from tests.servers.azure import AzuriteServer
 from tests.servers.base import ServerUnavailable
 from tests.servers.mariadb import MariaDBServer
@@ -29,7 +30,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for reason in sorted(reason for reason in reasons if ServerUnavailable.WORDS in reason):
         terminalreporter.write_line(f"SERVER ABSENT: tests were skipped: {reason}", yellow=True)
     for folder in collect_ignore:
-        how = f"pip install 'ducklake-orch[{HOSTS[folder]}]'"
+        how = install_extra(HOSTS[folder])
         terminalreporter.write_line(f"HOST ABSENT: tests/{folder} was left out; to run it: {how}", yellow=True)
 
 

@@ -80,8 +80,9 @@ def __getattr__(name: str) -> Any:
         import airflow.sdk  # noqa: F401
     except ModuleNotFoundError as error:
         from ducklake_orch.errors import MissingExtraError
+        from ducklake_orch.install_commands import install_extra
 
-        raise MissingExtraError("Airflow is not installed.", remedy="pip install 'ducklake-orch[airflow]'") from error
+        raise MissingExtraError("Airflow is not installed.", remedy=install_extra("airflow")) from error
     return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
 
 

@@ -8,7 +8,7 @@ from ducklake_orch.airflow.table_write import UNTYPED
 from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.catalog.feed import OWN_COLUMNS
 from ducklake_orch.engine.quoting import folded
-from ducklake_orch.errors import ConfigError, SnapshotNotFoundError
+from ducklake_orch.errors import ConfigError, HistoryExpiredError
 from ducklake_orch.host_partitions.empty_frames import empty_frame
 from ducklake_orch.host_partitions.frame_kinds import as_kind, check_kind, read_as
 from ducklake_orch.lake import DuckLake
@@ -52,8 +52,8 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
                 return _added(hook.lake(), kind, table, session, snapshot)
             where = "false"  # it committed no snapshot, and the one that it names is of another write
         return read_as(hook.lake(), kind, table, session, where=where, snapshot=snapshot)
-    except SnapshotNotFoundError:
-        failure = SnapshotNotFoundError(
+    except HistoryExpiredError:
+        failure = HistoryExpiredError(
             f"Snapshot {snapshot}, the snapshot of a reference to `{table}`, has expired.",
             remedy="Clear the task that wrote it, or keep snapshots for longer.",
         )

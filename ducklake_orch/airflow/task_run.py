@@ -96,8 +96,9 @@ def failures(what: str) -> Iterator[None]:
         yield
     except DuckLakeOrchError as error:
         if error.retryable:
+            error.with_explain()
             raise
-        failure = AirflowFailException(f"{what}: {error}")
+        failure = AirflowFailException(f"{what}: {error}\n{error.explain}")
         failure.__cause__ = error
     if failure is not None:
         raise failure

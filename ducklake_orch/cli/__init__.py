@@ -9,5 +9,6 @@ def main() -> None:
         from ducklake_orch.cli.program import app
 
         app()
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # before the command began
+        sys.stderr.write("interrupted: Nothing was changed.\n")
         sys.exit(130)

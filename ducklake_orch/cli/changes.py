@@ -7,7 +7,6 @@ import typer
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show, table
 from ducklake_orch.cli.times import zoned_time
-from ducklake_orch.errors import SnapshotNotFoundError
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
@@ -35,7 +34,7 @@ def changes(
     lake = options.open()
     feed = lake.changes(name, from_snapshot, to_snapshot, from_time=zoned_time(from_time), to_time=zoned_time(to_time))
     if not feed.num_rows and from_snapshot is not None:
-        _refuse_future(lake, from_snapshot)
+        _refuse_future(lake, name, from_snapshot)
     rows = feed.slice(0, limit).to_pylist()
     if options.json:
         print_json({"changes": rows, "total": feed.num_rows})
@@ -46,11 +45,7 @@ def changes(
         show(f"… and {feed.num_rows - limit} more; --limit shows more of them.")
 
 
-def _refuse_future(lake: "DuckLake", snapshot: int) -> None:
+def _refuse_future(lake: "DuckLake", name: str, snapshot: int) -> None:
     """Refuse a first snapshot after the next one, with which programs that follow a table ask for news."""
-    latest = lake.snapshots(limit=1)[0].snapshot_id
-    if snapshot > latest + 1:
-        raise SnapshotNotFoundError(
-            f"There is no snapshot {snapshot}: the latest one is {latest}.",
-            remedy="`ducklake-orch snapshots` lists the retained ones.",
-        )
+    if snapshot > lake.snapshots(limit=1)[0].snapshot_id + 1:
+        lake.changes(name, to_snapshot=snapshot)  # whose end has to exist, so this raises

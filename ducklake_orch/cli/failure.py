@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ducklake_orch.cli.output import print_json, print_problem
+from ducklake_orch.cli.still_running import still_running
 from ducklake_orch.config.redaction import Scrubber
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 
@@ -34,19 +35,30 @@ def reporting(options: "OutputOptions") -> Iterator[None]:
         except (typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt:
+            show_interruption()
             code = INTERRUPTED
         except Exception as error:
             if is_usage_error(error):
                 raise
             if _is_interrupt(error):
+                show_interruption()
                 raise typer.Exit(INTERRUPTED) from None
             if options.debug:
+                still_running.stop()
                 text = "".join(traceback.format_exception(error))
                 typer.echo(options.scrubber(text), err=True)
             failure = as_orch_error(error, options)
             show_error(failure, as_json=options.json)
             code = exit_code(failure)
+        finally:
+            still_running.stop()
     raise typer.Exit(code)
+
+
+def show_interruption() -> None:
+    """Say after Ctrl-C what became of the work."""
+    text = "What had not finished is rolled back; `ducklake-orch snapshots --limit 5` shows what was committed."
+    print_problem("interrupted", text)
 
 
 def exit_code(error: DuckLakeOrchError) -> int:
@@ -72,9 +84,8 @@ def show_error(error: DuckLakeOrchError, *, as_json: bool) -> None:
         print_json({"error": error.to_dict()})
         return
     notes = getattr(error, "__notes__", [])
-    # The link comes last and in brackets, because some remedies are commands that users copy.
-    remedy = f"{error.remedy} (see {error.docs})" if error.remedy else f"See {error.docs}."
-    print_problem("error", " ".join([one_line(error.message), *notes]), remedy)
+    # On a line of its own, because some remedies are commands that users copy.
+    print_problem("error", " ".join([one_line(error.message), *notes]), error.remedy, error.explain)
 
 
 def is_usage_error(error: BaseException) -> bool:

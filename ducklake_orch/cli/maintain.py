@@ -7,6 +7,7 @@ import typer
 from ducklake_orch.cli.failure import FAILED, INTERRUPTED
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import console, print_json, print_problem, show, table
+from ducklake_orch.cli.still_running import still_running
 from ducklake_orch.config.units import in_bytes
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def maintain(
     """Flush, rewrite, merge, expire, clean up and find orphans, as the lake's `maintenance` policy says."""
     lake = options.open()
     spark = _session() if with_spark else None
+    if spark is not None:
+        still_running.stop()  # Spark shows its own progress
     planned = lake.plan_maintenance(operations=operation, schemas=schema, tables=table, spark=spark)
     if not options.json:
         for warning in planned.warnings:
@@ -43,15 +46,19 @@ def maintain(
     if plan:
         print_json(planned.to_dict()) if options.json else _show(planned.operations)
         return
+    still_running.stop()
     with console(stderr=True).status("Starting maintenance", spinner="line") as status:
         report = lake.maintain(planned, spark=spark, progress=None if options.json else _progress(status))
     print_json(report.to_dict()) if options.json else _show(report.operations)
     if not options.json:
         show(f"{report.status}: {report.duration_s:.1f} s, {in_bytes(report.totals['bytes_freed'])} freed")
+    if report.signal is not None:
+        done, left = _steps(report.totals["done"]), _steps(report.totals["stopped"])
+        text = f"{report.signal} stopped the run: {done} done, {left} left; the same command does the rest."
+        print_problem("interrupted", text)
+        raise typer.Exit(INTERRUPTED)
     if report.status == "error":
         raise typer.Exit(FAILED)
-    if any(step_report.status == "stopped" and "SIG" in step_report.reason for step_report in report.operations):
-        raise typer.Exit(INTERRUPTED)
 
 
 def _session() -> "SparkSession":
@@ -86,6 +93,10 @@ def _show(steps: "Sequence[PlannedStep | StepReport]") -> None:
         rows.append([Text(word, style=_STYLES.get(word, "")), step.operation, step.where, *figures, reason])
     headings = ["", "operation", "table", "files", "rows", "bytes", "snapshots", "why"]
     show(table(headings, rows, right=["files", "rows", "bytes", "snapshots"]))
+
+
+def _steps(count: int) -> str:
+    return f"{count} step{'' if count == 1 else 's'}"
 
 
 def _known(files: int | None) -> str:

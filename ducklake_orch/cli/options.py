@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ducklake_orch.cli.still_running import still_running
 from ducklake_orch.config.redaction import Scrubber
 from ducklake_orch.errors import ConfigError
 
@@ -91,9 +92,10 @@ class LakeOptions(OutputOptions):
         return loaded.config if loaded else None
 
     def open(self) -> "DuckLake":
-        """Return the lake, without connecting to it."""
+        """Return the lake, without connecting to it. From now on, a terminal shows that the command runs."""
         from ducklake_orch.lake import DuckLake
 
+        still_running.start()
         return DuckLake(self.loaded.config, origins=self.loaded.origins)
 
     @property

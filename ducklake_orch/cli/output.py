@@ -1,6 +1,7 @@
 """Prints output for users with rich, or for programs as JSON."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ducklake_orch.cli.still_running import still_running
 from ducklake_orch.results import to_json
 
 if TYPE_CHECKING:
@@ -16,18 +18,21 @@ if TYPE_CHECKING:
 # The width in a pipe: large enough that no table is cut.
 _WIDTH_OF_A_PIPE = 10_000
 _NUMERIC = re.compile(r"U?\w*INT(EGER)?|DECIMAL\(.*\)|DOUBLE|FLOAT|NUMBER", re.IGNORECASE)
-_COLOURS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW}
+_COLOURS = {"error": typer.colors.RED, "warning": typer.colors.YELLOW, "interrupted": typer.colors.YELLOW}
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document."""
+    still_running.stop()
     typer.echo(json.dumps(to_json(value), indent=2, ensure_ascii=False))
 
 
-def print_problem(kind: str, message: str, remedy: str | None = None) -> None:
-    """Print an error or a warning on stderr, with its remedy on a separate line."""
-    typer.echo(f"{typer.style(f'{kind}:', fg=_COLOURS[kind], bold=True)} {message}", err=True)
-    if remedy:
+def print_problem(kind: str, message: str, *remedies: str | None) -> None:
+    """Print an error, a warning or an interruption on stderr, with each of its remedies on a separate line."""
+    still_running.stop()
+    head = f"{kind}:" if os.environ.get("NO_COLOR") else typer.style(f"{kind}:", fg=_COLOURS[kind], bold=True)
+    typer.echo(f"{head} {message}", err=True)
+    for remedy in filter(None, remedies):
         typer.echo(f"{' ' * (len(kind) + 2)}{remedy}", err=True)
 
 
@@ -42,6 +47,7 @@ def console(*, stderr: bool = False) -> "Console":
 
 def show(*things: "RenderableType", stderr: bool = False) -> None:
     """Print texts, tables and other renderables, one below the other."""
+    still_running.stop()
     target = console(stderr=stderr)
     for thing in things:
         target.print(thing)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import MissingExtraError
+from ducklake_orch.install_commands import install_packages
 from ducklake_orch.results import CommitInfo, WriteResult
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def pipes() -> "Iterator[Pipes | None]":
     except ImportError as error:
         raise MissingExtraError(
             "Dagster Pipes started this process, but `dagster-pipes` is not installed.",
-            remedy="pip install dagster-pipes",
+            remedy=install_packages("dagster-pipes"),
         ) from error
     with open_dagster_pipes() as context:
         yield Pipes(context)

@@ -15,6 +15,7 @@ from ducklake_orch.cli.config_schema import config_schema
 from ducklake_orch.cli.delete import delete
 from ducklake_orch.cli.demo import demo
 from ducklake_orch.cli.doctor import doctor
+from ducklake_orch.cli.explain import explain
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
 from ducklake_orch.cli.fsck import fsck
 from ducklake_orch.cli.health import health
@@ -76,6 +77,7 @@ for function in (
     fsck,
     report,
     config_schema,
+    explain,
     demo,
 ):
     app.command(name=function.__name__.replace("_", "-"))(command(function))

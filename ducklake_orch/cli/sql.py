@@ -55,8 +55,9 @@ def sql(
 
     Writes wait in the catalog's queue and are retried after transient failures.
     """
+    script = _read(statements, file)
     result = options.open().execute(
-        _read(statements, file),
+        script,
         atomic=atomic,
         on_error=on_error.value,
         max_rows=max_rows,

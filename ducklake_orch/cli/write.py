@@ -8,6 +8,7 @@ from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
 from ducklake_orch.cli.pipes import pipes
+from ducklake_orch.cli.still_running import still_running
 from ducklake_orch.engine.quoting import table_name
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def write(
     if (query is None) == (not parquet):
         raise typer.BadParameter("Give either --sql or --parquet.")
     lake = options.open()
+    still_running.stop()  # Spark shows its own progress
     with pipes() as dagster:
         commit = dagster.commit if dagster and author is message is None else commit_info(author, message)
         if dagster and idempotency_key is None:

@@ -4,8 +4,9 @@ try:
     import dagster as _dagster  # noqa: F401
 except ImportError as error:
     from ducklake_orch.errors import MissingExtraError
+    from ducklake_orch.install_commands import install_extra
 
-    raise MissingExtraError("Dagster is not installed.", remedy="pip install 'ducklake-orch[dagster]'") from error
+    raise MissingExtraError("Dagster is not installed.", remedy=install_extra("dagster")) from error
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 

@@ -130,13 +130,14 @@ def failures(what: str, details: Mapping[str, Any]) -> Iterator[None]:
         yield
     except DuckLakeOrchError as error:
         if error.retryable:
+            error.with_explain()
             raise
         shown: dict[str, Any] = {
             "ducklake/error": type(error).__name__,
             "ducklake/message": dg.MetadataValue.md(str(error)),
         }
         shown |= {f"ducklake/{name}": value for name, value in details.items()}
-        failure = dg.Failure(f"{what}: {error}", metadata=shown, allow_retries=False)
+        failure = dg.Failure(f"{what}: {error}\n{error.explain}", metadata=shown, allow_retries=False)
         failure.__cause__ = error
     if failure is not None:
         raise failure

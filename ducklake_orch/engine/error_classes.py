@@ -144,6 +144,11 @@ RULES = [
         "Check user and password of the catalog {catalog}.",
     ),
     Rule(
+        r"too many (?:clients|connections)|remaining connection slots are reserved",
+        CatalogBusyError,
+        "The catalog server has no free connection: lower `pool.size`, or allow it more connections.",
+    ),
+    Rule(
         r"Connection refused|could not translate host name|Name or service not known|No such file or directory\s+Is the"
         r" server running|Unknown (?:MySQL )?server host|Can't connect to (?:local )?(?:MySQL|server)|timeout expired"
         r"|server closed the connection|terminating connection|Lost connection to|server has gone away|Broken pipe"

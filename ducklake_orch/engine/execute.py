@@ -15,13 +15,21 @@ from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
+from ducklake_orch.engine.missing_snapshots import with_retained
 from ducklake_orch.engine.retention_floors import refuse_below_floor
 from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.engine.scripts import Command, redact, run_expanded, secrets_in, split
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed
 from ducklake_orch.engine.timelimit import TimeLimit
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, StatementError, TransientError, UnknownOutcomeError
+from ducklake_orch.errors import (
+    ConfigError,
+    DuckLakeOrchError,
+    SnapshotNotFoundError,
+    StatementError,
+    TransientError,
+    UnknownOutcomeError,
+)
 from ducklake_orch.results import CommandResult, CommitInfo, ExecuteResult
 
 log = logging.getLogger("ducklake_orch")
@@ -58,6 +66,7 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
         todo = _parse(session, scripts)
         run = _Run(session, request, limit)
         results = run.atomically(todo) if request.atomic else run.one_by_one(todo)
+        results = [_with_retained(session, result) for result in results]
         lake, committed = _summary(session)
     return ExecuteResult(
         status="error" if any(result.status == "error" for result in results) else "ok",
@@ -105,6 +114,14 @@ def _summary(session: Session) -> tuple[dict[str, int | None], int | None]:
         session.broken = True
         log.warning("lake `%s` no longer answers: %s", session.config.name, session.config.scrubber(str(error)))
         return NO_SUMMARY, None
+
+
+def _with_retained(session: Session, result: CommandResult) -> CommandResult:
+    """Name the existing snapshots in the error of a command that names another one."""
+    if session.broken or not isinstance(result.error, SnapshotNotFoundError):
+        return result
+    doing = f"Command {result.index} failed"
+    return replace(result, error=with_retained(result.error, session.con.unwrap(), session.config, doing))
 
 
 def _settled(result: CommandResult, committed: int | None) -> CommandResult:

@@ -8,6 +8,7 @@ import duckdb
 
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import ExtensionMissingError
+from ducklake_orch.install_commands import install_extra, install_packages
 
 # The pip extra of ducklake-orch that installs an extension's wheel; None if ducklake-orch itself depends on it.
 _EXTRAS = {
@@ -66,18 +67,21 @@ def load_extension(con: duckdb.DuckDBPyConnection, name: str) -> str:
 
 def _missing(name: str, wheel: Wheel | None, reason: str) -> ExtensionMissingError:
     engine = duckdb.__version__
+    package = f"duckdb-extension-{name.replace('_', '-')}=={engine}"
     if wheel and not wheel.file:
         return ExtensionMissingError(
             f"The wheel of DuckDB extension `{name}` is for {', '.join(wheel.versions)}, the engine is v{engine}.",
-            remedy=f"Install duckdb-extension-{name.replace('_', '-')}=={engine}, or the duckdb that fits the wheel.",
+            remedy=f"{install_packages(package)}, or install the duckdb that fits the wheel.",
         )
     if name not in _EXTRAS:
         return ExtensionMissingError(
             f"DuckDB extension `{name}` is not installed and could not be fetched ({reason}).",
             remedy="Check the names in `extensions`.",
         )
-    package = f"ducklake-orch[{extra}]" if (extra := _EXTRAS[name]) else "ducklake-orch"
+    extra = _EXTRAS[name]
     return ExtensionMissingError(
         f"DuckDB extension `{name}` cannot be loaded ({reason}).",
-        remedy=f"pip install --force-reinstall '{package}'" if wheel else f"pip install '{package}'",
+        remedy=install_extra(extra, package)
+        if extra and not wheel
+        else install_packages(package, reinstall=wheel is not None),
     )

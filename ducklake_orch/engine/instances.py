@@ -175,7 +175,10 @@ class Pool:
         with self._changed:
             self._configs[key] = config
             self._idle.setdefault(key, []).append(instance)
+            surplus = [] if config.catalog.is_file else self._take_surplus(config)
         self._end_lease(key)
+        for old_config, old in surplus:
+            _close_quietly(old, old_config)
 
     def _end_lease(self, key: Any) -> None:
         with self._changed:
@@ -198,6 +201,17 @@ class Pool:
             stale += [(self._configs[key], instance) for instance in instances if now - instance.idle_since > limit]
             instances[:] = [instance for instance in instances if now - instance.idle_since <= limit]
         return stale
+
+    def _take_surplus(self, config: LakeConfig) -> list[tuple[LakeConfig, Instance]]:
+        """Take the oldest idle instances of a catalog beyond `pool.size`: each past snapshot that is read has its own."""
+        idle = [
+            (instance.idle_since, key)
+            for key, instances in self._idle.items()
+            if self._configs[key].catalog == config.catalog
+            for instance in instances
+        ]
+        oldest = sorted(idle, key=lambda entry: entry[0])[: max(len(idle) - config.pool.size, 0)]
+        return [(self._configs[key], self._idle[key].pop(0)) for _, key in oldest]
 
     def close(self) -> None:
         """Close every idle instance."""

@@ -11,6 +11,7 @@ from ducklake_orch.engine.error_classes import KEYS_REMEDY
 from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
 from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
+from ducklake_orch.install_commands import install_extra
 
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
 _TEMPORAL = dict.fromkeys(("year", "month", "day"), "DATE|TIMESTAMP") | {"hour": "TIMESTAMP"}
@@ -178,7 +179,7 @@ def _arrow_schema(schema: Any) -> Any:
     try:
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
-        raise MissingExtraError("A Spark schema needs pyspark.", remedy="pip install 'ducklake-orch[spark]'") from error
+        raise MissingExtraError("A Spark schema needs pyspark.", remedy=install_extra("spark")) from error
     return to_arrow_schema(schema)
 
 

@@ -20,6 +20,7 @@ from ducklake_orch.engine.error_classes import HALF_MADE, MISSING_LAKE_REMEDY, c
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, Queue
+from ducklake_orch.engine.missing_snapshots import with_retained
 from ducklake_orch.engine.options import drift
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.retry import by_family, retrying
@@ -31,6 +32,7 @@ from ducklake_orch.errors import (
     DuckLakeOrchError,
     LakeNotFoundError,
     OptionDriftWarning,
+    SnapshotNotFoundError,
     StorageError,
     TransientError,
 )
@@ -220,7 +222,21 @@ def _run_attach(config: LakeConfig, access: Access, instance: Instance, *, creat
         instance.detach(config)
         raise
     instance.detach(config)
+    if isinstance(failure, SnapshotNotFoundError):
+        raise _with_retained(config, instance, failure)
     raise diagnose(config, instance.root, failure)
+
+
+def _with_retained(config: LakeConfig, instance: Instance, failure: DuckLakeOrchError) -> DuckLakeOrchError:
+    """Return the error for a missing snapshot with the existing ones, which the lake at its latest snapshot tells."""
+    try:
+        _attach(config, Access(read_only=True), instance, create=False)
+        instance.attached = True
+        return with_retained(failure, instance.root, config)
+    except DuckLakeOrchError:
+        return failure
+    finally:
+        instance.detach(config)
 
 
 def _attach(config: LakeConfig, access: Access, instance: Instance, create: bool) -> None:

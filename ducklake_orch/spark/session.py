@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.errors import MissingExtraError
+from ducklake_orch.install_commands import install_extra, install_packages, pip
 from ducklake_orch.spark.java_home import find_java
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _machine_settings() -> dict[str, str]:
 def check_pyspark() -> None:
     """Raise if PySpark is missing, and warn if pyspark-client replaces it, before Spark fails less clearly."""
     if find_spec("pyspark") is None:
-        raise MissingExtraError("PySpark is not installed.", remedy="pip install 'ducklake-orch[spark]'")
+        raise MissingExtraError("PySpark is not installed.", remedy=install_extra("spark"))
     try:
         client = version("pyspark-client")
     except PackageNotFoundError:
@@ -98,7 +99,7 @@ def check_pyspark() -> None:
     # Both install the folder `pyspark`, and the client's version has no engine.
     warnings.warn(
         f"pyspark-client {client} is installed over pyspark, so only Spark Connect works. For a local session:"
-        " pip uninstall pyspark-client && pip install --force-reinstall pyspark",
+        f" {pip()} uninstall pyspark-client && {install_packages('pyspark', reinstall=True)}",
         stacklevel=3,
     )
 

@@ -24,9 +24,10 @@ from ducklake_orch.airflow import (
     maintenance_task_group,
 )
 from ducklake_orch.airflow.maintenance_operators import SingleOperationOperator
+from ducklake_orch.airflow.task_run import failures
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.locks import FileQueue
-from ducklake_orch.errors import MaintenanceRunningError
+from ducklake_orch.errors import LakeLockedError, MaintenanceRunningError
 from tests.support.airflow_connections import Connect
 from tests.support.airflow_runs import result, run, states
 from tests.support.airflow_tasks import execute
@@ -113,6 +114,16 @@ def test_invalid_arguments_fail_without_a_retry(
     with pytest.raises(AirflowFailException) as refused:
         execute(operator)
     assert message in str(refused.value)
+    assert str(refused.value).splitlines()[-1] in {
+        f"ducklake-orch explain {code}" for code in ("config", "maintenance-floor", "object-not-found")
+    }
+    assert "ducklake-orch explain" not in str(refused.value.__cause__)
+
+
+def test_an_error_that_airflow_retries_ends_with_the_command_that_explains_it() -> None:
+    with pytest.raises(LakeLockedError) as raised, failures("It failed"):
+        raise LakeLockedError("The queue was not free.")
+    assert str(raised.value) == "The queue was not free.\nducklake-orch explain lake-locked"
 
 
 def test_a_task_that_sigterm_stops_does_not_succeed(small_files: DuckLakeHook, monkeypatch: pytest.MonkeyPatch) -> None:

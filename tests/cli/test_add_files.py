@@ -59,7 +59,7 @@ def test_a_dry_run_refuses_a_file_that_is_already_registered(
     answer = run("add-files", "events", "exports/**/*.parquet", *flags)
     assert answer.code == 1
     assert "2 files are already in the lake" in answer.err
-    assert "docs/errors.md#duplicatefileerror" in answer.err
+    assert "\n       ducklake-orch explain duplicate-file\n" in answer.err
     assert lake.table("events").count() == 3
 
 

@@ -119,5 +119,5 @@ def test_sql_keeps_the_retention_floors_unless_forced(lake: DuckLake) -> None:
 def test_sql_refuses_a_primary_key_with_a_remedy(lake: DuckLake) -> None:
     answer = run("sql", "CREATE TABLE t (id INTEGER PRIMARY KEY)")
     assert answer.code == 1
-    assert len(answer.err.splitlines()) == 3  # the command, the error and the remedy
+    assert len(answer.err.splitlines()) == 4  # the command, the error, the remedy and what explains it
     assert "merge" in answer.err

@@ -66,6 +66,7 @@ def test_replace_where_replaces_only_matching_rows_of_the_partition(
     assert metadata_of(first, "sales", "2024-01-02")["dagster/partition_row_count"] == 2
     assert metadata_of(second, "sales", "2024-01-02")["dagster/partition_row_count"] == 2
     assert "region = 'eu'" in failure_of(third).user_failure_data.description
+    assert failure_of(third).user_failure_data.description.endswith("\nducklake-orch explain rows-outside")
     day = date(2024, 1, 2)
     assert table_rows(resource, "sales") == [(day, "eu", 2), (day, "us", 1)]
 

@@ -128,7 +128,7 @@ def test_the_result_dict_has_a_stable_shape(lake: DuckLake) -> None:
     assert select["columns"] == [{"name": "i", "type": "INTEGER"}, {"name": "s", "type": "VARCHAR"}]
     assert select["rows"] == [{"i": 1, "s": "a"}, {"i": 2, "s": "b"}]
     assert (select["snapshot_before"], select["snapshot_after"]) == (2, 2)
-    assert set(wrong["error"]) == {"type", "family", "message", "remedy", "retryable", "docs"}
+    assert set(wrong["error"]) == {"type", "code", "family", "message", "remedy", "retryable", "docs"}
     assert (after["status"], after["error"]) == ("skipped", None)
     assert document["lake"] == {
         "name": "lake",

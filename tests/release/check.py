@@ -18,8 +18,21 @@ BUILD = REPOSITORY / "build" / "release"
 EXTRAS = ["", "spark", "dagster", "airflow", "all"]
 UV = shutil.which("uv")  # optional, and much faster than pip
 # Files that the archives must contain besides the modules, and files that they must not contain.
-IN_WHEEL = ["ducklake_orch/py.typed", "ducklake_orch/report/page.css", "ducklake_orch/spark/log4j2.properties"]
-IN_SDIST = ["pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs/index.md", "tests/conftest.py"]
+IN_WHEEL = [
+    "ducklake_orch/errors.md",
+    "ducklake_orch/py.typed",
+    "ducklake_orch/report/page.css",
+    "ducklake_orch/spark/log4j2.properties",
+]
+IN_SDIST = [
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "LICENSE",
+    "docs/index.md",
+    "tests/conftest.py",
+]
 
 
 def version() -> str:

@@ -22,6 +22,8 @@ def plain(expected: str) -> None:
     program = Path(sys.executable).with_name("ducklake-orch")
     output = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     assert output.strip() == f"ducklake-orch {expected}", output
+    explained = subprocess.run([program, "explain", "lake-locked"], capture_output=True, text=True, check=True).stdout
+    assert explained.startswith("LakeLockedError (lake-locked)"), explained
     lake = DuckLake.local("plain")
     lake.write(pa.table({"id": [1, 2]}), "sales.orders", mode="append")
     assert lake.read("sales.orders").num_rows == 2

@@ -6,6 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
+from ducklake_orch.install_commands import install_extra
 from ducklake_orch.spark.java_home import find_java
 from tests.servers.base import LOOPBACK, Server, ServerProcess, accepts_connections, free_port
 
@@ -14,7 +15,7 @@ class SparkCluster(Server):
     """A master with two workers of one core."""
 
     name = "spark-cluster"
-    how = "pip install 'ducklake-orch[spark]' and a Java of at least 17"
+    how = f"{install_extra('spark')} and a Java of at least 17"
 
     def __init__(self, url: str, processes: list[ServerProcess]) -> None:
         self.url = url

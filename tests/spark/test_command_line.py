@@ -1,4 +1,4 @@
-"""Commands that run Spark: `demo`, `write`, `maintain --spark`, and the module for `spark-submit`."""
+"""Commands that run Spark: `write`, `maintain --spark`, and the module for `spark-submit`."""
 
 import json
 import os
@@ -20,23 +20,6 @@ from tests.support.command_line import REPOSITORY, run
 @pytest.fixture(autouse=True)
 def _in_a_temporary_folder(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-
-def test_repeated_demo_runs_succeed(tmp_path: Path) -> None:
-    first, second = run("demo"), run("demo")
-    assert (first.code, second.code) == (0, 0)
-    assert str(tmp_path / "demo-lake" / "demo.sqlite") in first.out
-    assert str(tmp_path / "demo-lake" / "demo.files") in first.out
-    third = run("demo", "--json").json
-    assert [row["orders"] for row in third["time_travel"]] == [14000, 21000]
-    assert (third["write"]["rows_written"], len(third["read_back"])) == (7000, 7)
-    assert third["result"]["status"] == "ok"
-    assert len(third["snapshots"]) == 4
-
-
-def test_demo_accepts_any_folder(tmp_path: Path) -> None:
-    folder = tmp_path / "it's here"
-    assert run("demo", "--folder", str(folder), "--json").json["places"]["catalog"] == str(folder / "demo.sqlite")
 
 
 def test_write_stores_a_query_or_files_in_a_table(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import inspect
 import json
 import pickle
+import traceback
 
 import pytest
 
@@ -37,6 +38,7 @@ class TestEveryError:
         assert json.loads(json.dumps(form)) == form
         assert form == {
             "type": kind.__name__,
+            "code": kind.code,
             "family": kind.family,
             "message": "It broke.",
             "remedy": "Mend it.",
@@ -55,6 +57,14 @@ def test_a_derived_error_links_to_the_documentation_of_its_base() -> None:
         pass
 
     assert DerivedError("x").docs == "docs/errors.md#lakelockederror"
+
+
+def test_only_the_error_that_a_host_prints_ends_with_the_command_that_explains_it() -> None:
+    cause = errors.LakeLockedError("It waited.", remedy="Wait longer.")
+    error = pickle.loads(pickle.dumps(errors.StalePlanError("It changed.").with_explain()))
+    error.__cause__ = cause
+    assert str(error) == "It changed.\nducklake-orch explain stale-plan"
+    assert "".join(traceback.format_exception(error)).count("ducklake-orch explain") == 1
 
 
 def test_a_missing_extra_is_an_import_error() -> None:

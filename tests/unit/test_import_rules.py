@@ -33,7 +33,7 @@ PUBLIC_PACKAGES = [
 # Top-level modules belong to the facade, except those that every part may import.
 FACADE = ["__init__", "lake", "table", "frames"]
 
-BASE = ["errors", "results", "config", "engine"]
+BASE = ["errors", "install_commands", "results", "config", "engine"]
 _LOW = [*BASE, "catalog.faces", "catalog.metadata", "catalog.parquet"]
 _COMMIT = [*_LOW, "catalog.scan", "catalog.writing"]
 _SEARCH = [*_COMMIT, "catalog.commit"]
@@ -42,9 +42,10 @@ _VERBS = [*_SEARCH, "catalog.search"]
 # Allowed runtime imports of each part, at the top of a module or inside a function. Imports point down.
 ALLOWED: dict[str, list[str]] = {
     "errors": [],
+    "install_commands": [],
     "results": ["errors"],
     "config": ["errors"],
-    "engine": ["errors", "results", "config"],
+    "engine": ["errors", "install_commands", "results", "config"],
     "catalog": [],
     "catalog.faces": [],
     "catalog.metadata": [*BASE, "catalog.faces"],

