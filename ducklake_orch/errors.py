@@ -348,7 +348,7 @@ class ConflictError(CommitConflictError):
 
 
 class CatalogBusyError(TransientError):
-    """The catalog database has no free connection, or is locked by a process that does not use ducklake-orch's locks."""
+    """The catalog has no free connection, or is locked by a process that does not use ducklake-orch's locks."""
 
     code: ClassVar[str] = "catalog-busy"
 

@@ -203,7 +203,7 @@ class Pool:
         return stale
 
     def _take_surplus(self, config: LakeConfig) -> list[tuple[LakeConfig, Instance]]:
-        """Take the oldest idle instances of a catalog beyond `pool.size`: each past snapshot that is read has its own."""
+        """Take the oldest idle instances beyond `pool.size`: each past snapshot that is read has one of its own."""
         idle = [
             (instance.idle_since, key)
             for key, instances in self._idle.items()

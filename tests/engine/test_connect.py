@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
-from ducklake_orch import DuckLake, PoolPolicy, errors
+from ducklake_orch import DuckLake, PoolPolicy, RetryPolicy, errors
 from ducklake_orch.engine import instances
 from tests.servers.postgres import PostgresServer
 from tests.support.backends import catalogs
@@ -277,6 +278,34 @@ def test_idle_connections_are_closed_after_the_idle_timeout(postgres: PostgresSe
     while other_connections(postgres, "idle") and time.monotonic() < deadline:
         time.sleep(0.05)
     assert other_connections(postgres, "idle") == 0
+
+
+def test_reads_of_many_snapshots_keep_few_connections_open(postgres: PostgresServer, tmp_path: Path) -> None:
+    postgres.create_database("pinned")
+    lake = DuckLake.from_url(
+        "pinned", catalog=postgres.url("pinned"), storage=str(tmp_path), pool=PoolPolicy(size=2), create_if_missing=True
+    )
+    for number in range(12):
+        lake.write(pa.table({"i": [number]}), "t", mode="append")
+    assert [lake.read("t", snapshot=number).num_rows for number in range(1, 13)] == list(range(1, 13))
+    deadline = time.monotonic() + 5
+    # An instance of DuckDB keeps up to three connections: two that it alternates between, and one for the lock.
+    while (found := other_connections(postgres, "pinned")) > 6 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert found <= 6
+
+
+def test_a_server_without_a_free_connection_is_busy(postgres: PostgresServer, tmp_path: Path) -> None:
+    """Another attempt can succeed, and the login is not to blame."""
+    postgres.create_database("crowded")
+    postgres.create_role("guest", "secret")
+    with postgres.connect() as con:
+        con.autocommit = True
+        con.execute("ALTER DATABASE crowded CONNECTION LIMIT 0")
+    url = postgres.url("crowded", "guest", "secret")
+    lake = DuckLake.from_url("crowded", catalog=url, storage=str(tmp_path), retry=RetryPolicy(max_attempts=1))
+    with pytest.raises(errors.CatalogBusyError, match=r"lower `pool\.size`"):
+        lake.snapshots()
 
 
 def test_a_connection_is_refused_after_a_fork(embedded: DuckLake) -> None:
