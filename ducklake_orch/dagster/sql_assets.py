@@ -1,6 +1,6 @@
 """Builds assets from a folder of SQL files: each SELECT becomes the table of the same name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

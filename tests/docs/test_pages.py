@@ -62,6 +62,9 @@ def pages(*languages: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", pages_with_blocks, ids=name_of)
 
 
+# Dagster's own Pipes client raises these.
+@pytest.mark.filterwarnings("ignore:AssetExecutionContext.run_id is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*expected_writer_count")
 @pages("python")
 def test_the_python_blocks_of_a_page_run_in_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needed = NEEDS.get(name_of(page))

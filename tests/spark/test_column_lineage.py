@@ -1,7 +1,7 @@
 """The column lineage of a DataFrame says what its plan proves, and neither more nor less than its data show."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -16,7 +16,7 @@ from pyspark.sql.window import Window
 from ducklake_orch import DuckLake
 from ducklake_orch.spark.column_lineage import column_sources
 
-ORDERS = {
+ORDERS: dict[str, list[Any]] = {
     "id": [1, 2, 3, 4, 5, 6],
     "customer": [1, 2, 3, 1, 2, 3],
     "region": ["eu", "us", "eu", "as", "us", "eu"],
@@ -24,8 +24,8 @@ ORDERS = {
     "price": [1.5, 2.5, 3.5, 4.5, 5.5, 6.5],
     "tags": [[1], [2, 3], [4], [5], [6, 7, 8], [9]],
 }
-CUSTOMERS = {"customer": [1, 2, 3], "name": ["ann", "bob", "cat"], "score": [7, 8, 9]}
-TABLES = {"o": ORDERS, "c": CUSTOMERS}
+CUSTOMERS: dict[str, list[Any]] = {"customer": [1, 2, 3], "name": ["ann", "bob", "cat"], "score": [7, 8, 9]}
+TABLES: dict[str, dict[str, list[Any]]] = {"o": ORDERS, "c": CUSTOMERS}
 NAMES = {"o": "sales.orders", "c": "customers"}
 
 
@@ -161,7 +161,7 @@ CASES: dict[str, tuple[Build, dict[str, str], str]] = {
     ),
     "groups": (
         sql(
-            "SELECT region, sum(amount) AS s, count(*) AS n, max(price) FILTER (WHERE id < 6) AS m FROM {o} GROUP BY region"
+            "SELECT region, sum(amount) AS s, count(*) AS n, max(price) FILTER (WHERE id < 6) AS m FROM {o} GROUP BY 1"
         ),
         {"region": "o.region", "s": "o.amount", "m": "o.price o.id"},
         "o.region",
@@ -238,7 +238,8 @@ CASES: dict[str, tuple[Build, dict[str, str], str]] = {
     ),
     "common table": (
         sql(
-            "WITH t AS (SELECT id, amount + 1 AS a, price FROM {o}) SELECT x.id, x.a, y.price FROM t x JOIN t y ON x.id = y.id"
+            "WITH t AS (SELECT id, amount + 1 AS a, price FROM {o})"
+            " SELECT x.id, x.a, y.price FROM t x, t y WHERE x.id = y.id"
         ),
         {"id": "o.id", "a": "o.amount", "price": "o.price"},
         "o.id",
@@ -342,9 +343,8 @@ def test_changes_are_not_the_table(tables: Tables) -> None:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Iterator[DuckLake]:
-    lake = DuckLake.local(tmp_path / "lake", options={})
-    yield lake
+def lake(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "lake")
 
 
 @pytest.mark.parametrize("engine", ["auto", "native", "duckdb"])
