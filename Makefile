@@ -56,8 +56,8 @@ $(VENV)/.release: $(VENV)/.base
 # Its versions of some packages are not those of constraints.txt, where Airflow's are; the engine is the same.
 .venv-dbt/.dbt: pyproject.toml constraints.txt
 	@mkdir -p build
-	@grep -E '^(duckdb|pip==)' constraints.txt > build/constraints-dbt.txt
-	$(call install,.venv-dbt,build/constraints-dbt.txt,--group dbt)
+	@grep -E '^(duckdb|dagster|dbt|pip==)' constraints.txt > build/constraints-dbt.txt
+	$(call install,.venv-dbt,build/constraints-dbt.txt,-e ".[dagster]" --group dbt)
 	@touch $@
 
 .PHONY: demo
@@ -144,7 +144,7 @@ endef
 BENCHES := bench-spark bench-rows bench-maintenance bench-dagster bench-large bench-connect bench-commit bench-plan
 
 .PHONY: dbt
-dbt: .venv-dbt/.dbt ## Set up dbt, in an environment of its own; its example is skipped without
+dbt: .venv-dbt/.dbt ## Set up dbt and dagster-dbt, in an environment of their own; their examples are skipped without
 
 .PHONY: release-check
 release-check: $(VENV)/.release ## Build wheel and sdist, and try each extra in a fresh environment

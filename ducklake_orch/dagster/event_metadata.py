@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 # One query counts the rows of this many partitions.
 _BATCH = 200
 _SHOWN_KEYS = 100
-# Column lineage is known to the user only, who gives it in the metadata of the asset.
 LINEAGE = "dagster/column_lineage"
 
 

@@ -11,6 +11,7 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Strict
 from ducklake_orch.dagster.event_metadata import failures
+from ducklake_orch.dagster.frame_lineage import frame_lineage
 from ducklake_orch.dagster.input_read import InputRead
 from ducklake_orch.dagster.io_context import may_be_none, slice_of, wanted_frames
 from ducklake_orch.dagster.metadata_settings import WRITE_OPTIONS, refuse_misspelt
@@ -138,7 +139,7 @@ class LakeIOManager(dg.IOManager):
                     raise CommitConflictError(message, remedy="Run the step again.") from error
                 result = output.write(rows)
             output.set_properties(is_new)
-            output.report(result)
+            output.report(result, frame_lineage(context, lake, obj, self._names, settings))
 
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or the whole table."""
@@ -225,10 +226,15 @@ class _Output:
             metadata |= event_metadata.partition_keys(self.part)
         self.context.add_output_metadata(metadata)
 
-    def report(self, result: WriteResult) -> None:
-        """Add the figures of the write to the event log."""
+    def report(self, result: WriteResult, lineage: dg.TableColumnLineage | None) -> None:
+        """Add the figures of the write to the event log.
+
+        Args:
+            result: The write.
+            lineage: The column lineage that the frame shows; one in the settings replaces it.
+        """
         metadata = event_metadata.write_metadata(self.lake, self.table, result, descriptions_in(self.settings))
-        if (lineage := self.settings.get(event_metadata.LINEAGE)) is not None:
+        if (lineage := self.settings.get(event_metadata.LINEAGE, lineage)) is not None:
             metadata[event_metadata.LINEAGE] = lineage
         where = None
         if self.part is not None and self.columns is not None:

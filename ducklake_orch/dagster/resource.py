@@ -11,6 +11,7 @@ import dagster as dg
 from dagster.components.lib.sql_component.sql_client import SQLClient
 from pydantic import BaseModel, Field
 
+from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.config.catalogs import CATALOGS
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
@@ -27,6 +28,7 @@ from ducklake_orch.dagster.configuration import (
     describe,
     given,
 )
+from ducklake_orch.dagster.launch_configuration import as_selector, with_union_defaults
 from ducklake_orch.dagster.step_run import Step
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import ConfigError
@@ -35,6 +37,7 @@ from ducklake_orch.results import CommitInfo, ExecuteResult, WriteResult
 
 if TYPE_CHECKING:
     import duckdb
+    from dagster._config.pythonic_config.resource import PartialResource
     from pyspark.sql import SparkSession
 
 
@@ -81,6 +84,12 @@ class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[
     """The base of lake resources: what a lake can do in Dagster, whatever its configuration comes from."""
 
     spark: dg.ResourceDependency[Any] = None  # type: ignore[assignment]  # a field's default
+
+    @classmethod
+    def configure_at_launch(cls, **data: Any) -> "PartialResource[LakeResource]":
+        """Return a resource whose fields run config can set one by one; `data` are the values of the others."""
+        refuse_unknown(cls.__name__, data, (field.alias or name for name, field in cls.model_fields.items()))
+        return super().configure_at_launch(**data)
 
     def lake(self) -> DuckLake:
         """Return the lake. Its values are checked here, because the environment is known at run time only."""
@@ -182,6 +191,23 @@ class DuckLakeResource(LakeResource):
         if isinstance(policy := data.get("maintenance"), MaintenancePolicy):
             data["maintenance"] = policy.model_dump(mode="json", exclude_unset=True)
         super().__init__(**data)
+
+    @classmethod
+    def configure_at_launch(cls, **data: Any) -> "PartialResource[LakeResource]":  # type: ignore[override]  # it is invariant
+        """Return a resource whose fields run config can set one by one; `data` are the values of the others.
+
+        The IO manager that holds it follows run config, too. Dagster itself would ignore `catalog` and `storage` here.
+
+        Examples:
+            >>> lake = DuckLakeResource.configure_at_launch(
+            ...     name="shop", catalog="sqlite:///shop.sqlite", storage="./shop.files"
+            ... )
+            >>> run_config = {"resources": {"lake": {"config": {"as_of": "2026-11-01T00:00:00+00:00"}}}}
+        """
+        families = {"catalog": CATALOGS, "storage": STORAGES}
+        for name in families.keys() & data.keys():
+            data[name] = as_selector(_selector(data[name], families[name]))
+        return with_union_defaults(super().configure_at_launch(**data), [name for name in families if name in data])
 
     def lake(self) -> DuckLake:
         """Return the lake. Its values are checked here, because the environment is known at run time only."""

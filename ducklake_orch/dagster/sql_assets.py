@@ -1,6 +1,6 @@
 """Builds assets from a folder of SQL files: each SELECT becomes the table of the same name."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster.event_metadata import LINEAGE, failures
 from ducklake_orch.dagster.metadata_settings import refuse_misspelt, settings_in
 from ducklake_orch.dagster.select_file import SelectFile
-from ducklake_orch.dagster.select_lineage import Copied, TableRef
+from ducklake_orch.dagster.select_lineage import Copied
 from ducklake_orch.dagster.select_rows import refuse_unknown_parameters, selected_rows
+from ducklake_orch.dagster.table_keys import TableKeys
 from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames, group_of, refuse_two_keys, specs_of
-from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
 
 
@@ -66,41 +66,21 @@ def ducklake_sql_assets(
     named = [(dg.AssetKey(key.split("/")), given.get(key, {}).get("metadata") or {}) for key in files]
     names = TableNames(schema)
     refuse_two_keys(named, names)
-    keys = _Keys([*((spec.key, spec.metadata) for spec in specs_of(others)), *named], names)
+    keys = TableKeys([*((spec.key, spec.metadata) for spec in specs_of(others)), *named], names)
     build = _Builder(lake, io_manager, keys)
     return [build.asset(file, dg.AssetKey(key.split("/")), given.get(key, {})) for key, file in files.items()]
 
 
-class _Keys:
-    """The keys of the assets whose tables SELECTs may read, by table.
+def _read_by(file: SelectFile, own: dg.AssetKey, keys: TableKeys) -> list[dg.AssetKey]:
+    """Return the keys of the tables that a file reads, without its own."""
+    return sorted({keys.key(*ref) for ref in file.tables} - {own})
 
-    Args:
-        assets: The keys, each with the metadata of the asset.
-        names: Names the tables of the assets.
-    """
 
-    def __init__(self, assets: Sequence[tuple[dg.AssetKey, Mapping[str, Any]]], names: TableNames) -> None:
-        self.schema = names.schema
-        self._by_table = {self._folded(names.of_asset(key, metadata)): key for key, metadata in assets}
-
-    @staticmethod
-    def _folded(table: TableName) -> tuple[str, ...]:
-        return tuple(map(folded, table))
-
-    def key(self, ref: TableRef) -> dg.AssetKey:
-        """Return the key of a table that a SELECT names."""
-        schema, table = ref
-        known = self._by_table.get(self._folded(TableName(schema or self.schema, table)))
-        return known or dg.AssetKey([table] if schema is None else [schema, table])
-
-    def read_by(self, file: SelectFile, own: dg.AssetKey) -> list[dg.AssetKey]:
-        """Return the keys of the tables that a file reads, without its own."""
-        return sorted({self.key(ref) for ref in file.tables} - {own})
-
-    def lineage(self, copied: Mapping[str, Copied]) -> dg.TableColumnLineage:
-        """Return the columns that are copied, as Dagster shows them."""
-        deps = {name: [dg.TableColumnDep(self.key(ref), column)] for name, (ref, column) in copied.items()}
-        return dg.TableColumnLineage(deps)
+def _lineage(copied: Mapping[str, Copied], keys: TableKeys) -> dg.TableColumnLineage:
+    """Return the columns that are copied, as Dagster shows them."""
+    return dg.TableColumnLineage(
+        {name: [dg.TableColumnDep(keys.key(*ref), column)] for name, (ref, column) in copied.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +95,7 @@ class _Builder:
 
     lake: str
     io_manager: str
-    keys: _Keys
+    keys: TableKeys
 
     def asset(self, file: SelectFile, key: dg.AssetKey, attributes: Mapping[str, Any]) -> dg.AssetsDefinition:
         """Return the asset of a file."""
@@ -129,7 +109,7 @@ class _Builder:
                 failures(f"{what} was not computed", {}),
                 selected_rows(lake, file, self.keys.schema, context) as (rows, copied),
             ):
-                known = {LINEAGE: self.keys.lineage(copied)} if copied and LINEAGE not in metadata else {}
+                known = {LINEAGE: _lineage(copied, self.keys)} if copied and LINEAGE not in metadata else {}
                 yield dg.Output(rows, metadata=known)  # the IO manager reads the rows before the connection closes
 
         asset: dg.AssetsDefinition = dg.asset(
@@ -146,7 +126,7 @@ class _Builder:
         given = {name: value for name, value in attributes.items() if name != "metadata"}
         if "deps" not in given:
             # As `deps`, Dagster refuses keys with characters that a name in Python cannot have.
-            read = enumerate(self.keys.read_by(file, key))
+            read = enumerate(_read_by(file, key, self.keys))
             given["ins"] = {f"table_{n}": dg.AssetIn(table, dagster_type=dg.Nothing) for n, table in read}
         if "skippable" in given:  # of Dagster's YAML, which has the attributes of specs
             given["output_required"] = not given.pop("skippable")

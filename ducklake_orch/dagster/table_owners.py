@@ -56,7 +56,7 @@ def refuse_other_owners(
         if metadata.get("table") and replaces(metadata):
             _refuse_other_steps(context, table)
         return None
-    for graph in _graphs(context):
+    for graph in graphs(context):
         if graph.has(context.asset_key):
             io_manager_key = graph.get(context.asset_key).io_manager_key
             refuse_two_keys(_of_table(_stored_by(graph, io_manager_key), table, names), names)
@@ -72,7 +72,7 @@ def refuse_other_owners(
     return None
 
 
-def _graphs(context: dg.OutputContext) -> Iterator[Any]:
+def graphs(context: dg.OutputContext) -> Iterator[Any]:
     """Return the asset graphs that a run knows: that of its job and, in a code location, that of all definitions."""
     step = context.step_context
     yield step.job_def.asset_layer.asset_graph

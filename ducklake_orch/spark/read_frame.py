@@ -19,6 +19,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.spark.column_lineage import marked
 from ducklake_orch.spark.condition_translation import translate
 from ducklake_orch.spark.native_reader import RETENTION, NativeScan, missing_in
 from ducklake_orch.spark.read_layout import Layouts, layouts
@@ -90,7 +91,8 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
         frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
-    return with_comments(reduce(lambda left, right: left.unionAll(right), frames), schema)
+    frame = with_comments(reduce(lambda left, right: left.unionAll(right), frames), schema)
+    return marked(frame, planned.plan.table)
 
 
 def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":

@@ -24,9 +24,9 @@ def expected(name: str) -> str:
     return str(text)
 
 
-def run(name: str, folder: Path, **environ: str) -> str:
+def run(name: str, folder: Path, python: str | Path = sys.executable, **environ: str) -> str:
     env = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environ
-    command = [sys.executable, str(EXAMPLES / name), str(folder)]
+    command = [str(python), str(EXAMPLES / name), str(folder)]
     completed = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=280, check=False)
     assert completed.returncode == 0, completed.stderr[-4000:] + completed.stdout[-2000:]
     return completed.stdout
@@ -50,12 +50,27 @@ def test_the_cdc_example_applies_postgres_changes_once(tmp_path: Path, postgres:
     assert run("cdc.py", tmp_path, DATABASE_URL=postgres.url(database)) == expected("cdc.py")
 
 
-@needs_spark
-def test_the_dbt_example_reads_spark_tables_and_spark_reads_its_models(tmp_path: Path) -> None:
-    dbt = os.environ.get("DBT") or shutil.which(
+@pytest.fixture
+def dbt() -> str:
+    """The program of dbt."""
+    found = os.environ.get("DBT") or shutil.which(
         "dbt", path=f"{REPOSITORY / '.venv-dbt' / 'bin'}{os.pathsep}{os.defpath}"
     )
-    if dbt is None:
+    if found is None:
         pytest.skip("dbt is not installed; run `make dbt`")
+    return found
+
+
+@needs_spark
+def test_the_dbt_example_reads_spark_tables_and_spark_reads_its_models(tmp_path: Path, dbt: str) -> None:
     for _ in range(2):  # the second run replaces existing tables
         assert run("dbt_models.py", tmp_path, DBT=dbt) == expected("dbt_models.py")
+
+
+def test_dbt_models_are_assets_between_those_of_the_io_manager(tmp_path: Path, dbt: str) -> None:
+    python = Path(dbt).with_name("python")
+    needed = "import dagster_dbt, pyarrow"
+    if not python.exists() or subprocess.run([python, "-c", needed], capture_output=True, check=False).returncode:
+        pytest.skip("dagster-dbt is not installed beside dbt; run `make dbt`")
+    for _ in range(2):  # the second run replaces existing tables
+        assert run("dbt_assets.py", tmp_path, python) == expected("dbt_assets.py")

@@ -65,6 +65,9 @@ def pages(*languages: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("page", pages_with_blocks, ids=name_of)
 
 
+# Dagster's own Pipes client raises these.
+@pytest.mark.filterwarnings("ignore:AssetExecutionContext.run_id is deprecated:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*expected_writer_count")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(runs(page, block) for block in all_blocks(page))], ids=name_of
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 PROGRAM = """
 import json, os, sys
 from ducklake_orch import DuckLake, errors
+from ducklake_orch.spark.column_lineage import column_sources
 from ducklake_orch.spark.java_home import find_java
 
 find_java()
@@ -43,7 +44,7 @@ except errors.ConfigError as error:
     unnamed = str(error)
 print(json.dumps({
     "source": spark.read.format("ducklake").option("table", "flat").load().count(), "unnamed": unnamed,
-    "changes": lake.changes("flat", spark=spark).count(),
+    "changes": lake.changes("flat", spark=spark).count(), "lineage": column_sources(lake.read("t", spark)),
     "kind": type(frame).__module__,
     "done": [[result.rows_written, result.rows_removed, result.engine, result.replayed] for result in done],
     "read": read, "refusal": refusal, "findings": len(lake.fsck(deep=True, storage=True).findings),
@@ -57,6 +58,7 @@ def test_a_connect_session_writes_and_reads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["kind"].startswith("pyspark.sql.connect")
+    assert report["lineage"] == {}
     written = [[30, 0, "duckdb", False], [10, 10, "duckdb", False], [4, 0, "duckdb", False], [0, 0, "duckdb", True]]
     assert report["done"] == written
     assert [row[:2] for row in report["read"]["auto"]] == [[n, f"r{n % 3}"] for n in range(30)]
