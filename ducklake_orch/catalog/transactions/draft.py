@@ -7,9 +7,12 @@ works in a draft as it does in the lake, and other programs see nothing of it.
 
 import shutil
 import tempfile
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+import duckdb
 
 from ducklake_orch.catalog.metadata import SnapshotRow, TableDef
 from ducklake_orch.catalog.search import RowPlan, plan_rows, planning
@@ -98,11 +101,9 @@ class Draft:
             late = late_files(plan)
             copies = table_rows(metadata, plan, self.config, late)
         hidden = hidden_rows(self.lake, plan, late)
-        with open_session(self.config, entering=False) as session, closing(session.instance.root.cursor()) as con:
-            con.execute("BEGIN")
+        with self._writing() as con:
             create_inlined(con, self.config, plan, copies, hidden)
             copies.insert(con, self.config)
-            con.execute("COMMIT")
         rows = copies.tables["ducklake_table_stats"].column("next_row_id").to_pylist()
         return AdoptedTable(plan, int(rows[0]) if rows else 0, frozenset(file.data_file_id for file in late))
 
@@ -117,8 +118,15 @@ class Draft:
         with planning(self.lake, "Beginning a transaction", reads=not self.lake.create_if_missing) as metadata:
             base = metadata.latest()
             copies, mark = lake_rows(metadata, base), metadata.lake_mark()
-        with open_session(self.config, entering=False) as session, closing(session.instance.root.cursor()) as con:
-            con.execute("BEGIN")
+        with self._writing() as con:
             replace_lake_rows(con, self.config, copies, mark)
-            con.execute("COMMIT")
         return base
+
+    @contextmanager
+    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Write metadata tables of the draft in a transaction."""
+        with open_session(self.config, entering=False) as session, session.instance.one_thread():
+            with closing(session.instance.root.cursor()) as con:
+                con.execute("BEGIN")
+                yield con
+                con.execute("COMMIT")
