@@ -14,7 +14,7 @@ from ducklake_orch.catalog.commit import (
     inlined_versions_of,
     partitions_condition,
 )
-from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, NewFile, TableDef, row_id_name
+from ducklake_orch.catalog.metadata import DataFile, Metadata, NewDeleteFile, NewFile, TableDef, row_id_name
 from ducklake_orch.catalog.parquet import parquet_sql
 from ducklake_orch.catalog.search import (
     DuckDBFinder,
@@ -70,21 +70,21 @@ class StagedTable:
         return tuple(path for change in self.changes for path in change.adopted)
 
 
-def net_change(draft: Draft, staged: StagedTable, write_id: str) -> TableChange | None:
+def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: str) -> TableChange | None:
     """Return the change that takes a table of the lake from its base to its state in the draft; None if there is none.
 
     Args:
         draft: The draft.
+        drafted: The metadata tables of the draft.
         staged: The table.
         write_id: Part of the names of files that are written anew.
     """
-    with planning(draft.config, f"Reading the changes of `{staged.name}`", reads=True) as metadata:
-        latest = metadata.latest()
-        table = metadata.find_table(staged.name, latest.snapshot_id)
-        if table is None:
-            known = staged.adopted.table if staged.adopted else None
-            return TableChange(staged.name, known, known, drops=True) if known else None
-        now = plan_rows(metadata, table, latest, None, values=False)
+    latest = drafted.latest()
+    table = drafted.find_table(staged.name, latest.snapshot_id)
+    if table is None:
+        known = staged.adopted.table if staged.adopted else None
+        return TableChange(staged.name, known, known, drops=True) if known else None
+    now = plan_rows(drafted, table, latest, None, values=False)
     base = staged.adopted.plan if staged.adopted else None
     target = table if base is None else replace(base.table, columns=table.columns)
     files = _staged_files(draft, staged, now, target, write_id)

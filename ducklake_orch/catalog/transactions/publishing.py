@@ -69,9 +69,10 @@ def publish(
     changes: list[TableChange] = []
     reads = [read for name in unchanged if (read := _read(draft, name)) is not None]
     try:
-        for table in staged:
-            if (change := net_change(draft, table, write.write_id)) is not None:
-                changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
+        with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
+            for table in staged:
+                if (change := net_change(draft, drafted, table, write.write_id)) is not None:
+                    changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, [*reads, *changes], key=key)

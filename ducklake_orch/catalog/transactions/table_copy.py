@@ -94,20 +94,21 @@ def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig, late: Seque
         draft: The catalog that gets the rows.
         late: The files whose rows at that snapshot are told by inlined deletions.
     """
-    table_id, at = plan.table.table_id, plan.latest.snapshot_id
+    table_id, at, needed = plan.table.table_id, plan.latest.snapshot_id, _needed(plan)
     of_table, begun, valid = f"table_id = {table_id}", f"begin_snapshot <= {at}", "NULL::BIGINT"
     tables = {
         "ducklake_table": _rows(metadata, "ducklake_table", f"{of_table} AND {live(at)}", end=valid),
         "ducklake_tag": _rows(metadata, "ducklake_tag", f"object_id = {table_id} AND {live(at)}", end=valid),
         "ducklake_schema_versions": _rows(metadata, "ducklake_schema_versions", f"{of_table} AND {begun}"),
     }
-    for name in _VERSIONED:
+    for name in needed.intersection(_VERSIONED):
         end = f"CASE WHEN end_snapshot <= {at} THEN end_snapshot END"
         tables[name] = _rows(metadata, name, f"{of_table} AND {begun}", end=end)
-    for name in _OF_TABLE:
+    for name in needed.intersection(_OF_TABLE):
         tables[name] = _rows(metadata, name, of_table)
-    mappings = f"SELECT mapping_id FROM {metadata.table_sql('ducklake_column_mapping')} WHERE {of_table}"
-    tables["ducklake_name_mapping"] = _rows(metadata, "ducklake_name_mapping", f"mapping_id IN ({mappings})")
+    if "ducklake_column_mapping" in needed:
+        mappings = f"SELECT mapping_id FROM {metadata.table_sql('ducklake_column_mapping')} WHERE {of_table}"
+        tables["ducklake_name_mapping"] = _rows(metadata, "ducklake_name_mapping", f"mapping_id IN ({mappings})")
     ids = ", ".join(str(file.data_file_id) for file in late) or "NULL"
     data, deletes = (metadata.table_sql(f"ducklake_{kind}_file") for kind in ("data", "delete"))
     partial = f"CASE WHEN data_file_id IN ({ids}) THEN NULL ELSE partial_max END AS partial_max"
@@ -120,13 +121,30 @@ def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig, late: Seque
         f" AND (data_file_id IN ({ids})) IS NOT TRUE",
     )
     files = f"SELECT data_file_id FROM {data} WHERE {of_table} AND {live(at)}"
-    for name in _OF_FILES:
+    for name in needed.intersection(_OF_FILES):
         tables[name] = _rows(metadata, name, f"{of_table} AND data_file_id IN ({files})")
     rows = _inlined_rows(metadata, plan, draft)
     if rows is None:
         return Copies(tables)
     inlined = f"ducklake_inlined_data_{table_id}_{plan.latest.schema_version}"
     return Copies(tables | {inlined: rows}, inlined)
+
+
+def _needed(plan: RowPlan) -> set[str]:
+    """Return the metadata tables that can have rows for a table, of those that most tables have none in."""
+    table, files = plan.table, plan.scan.files
+    leaves = [leaf for column in table.columns for leaf in column.leaves()]
+    rare = {
+        "ducklake_sort_info": bool(table.sort),
+        "ducklake_sort_expression": bool(table.sort),
+        "ducklake_partition_info": bool(table.past_specs),
+        "ducklake_partition_column": bool(table.past_specs),
+        "ducklake_file_partition_value": bool(table.past_specs and files),
+        "ducklake_column_mapping": any(file.mapping_id is not None for file in files),
+        "ducklake_file_column_stats": bool(files),
+        "ducklake_file_variant_stats": any(leaf.type == "variant" for leaf in leaves),
+    }
+    return {name for name in (*_VERSIONED, *_OF_TABLE, *_OF_FILES) if rare.get(name, True)}
 
 
 def create_inlined(
