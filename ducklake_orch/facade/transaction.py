@@ -250,10 +250,12 @@ class _Open:
 
     def adopt_all(self) -> None:
         """Make the draft hold all tables of the lake, all of which count as read."""
+        from ducklake_orch.engine.quoting import TableName
+
         self._draft.adopt_all()
         for key, adopted in self._draft.tables.items():
             if adopted is not None:
-                self.read[key] = self.adopt(str(adopted.table))
+                self.read[key] = TableName(adopted.table.schema, adopted.table.name)
 
     def run(self, mode: str, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
         """Run a verb in the draft, and record what it changed."""
@@ -268,8 +270,10 @@ class _Open:
                 f"The transaction has dropped `{name}`.", remedy='Replace its rows instead: `mode="overwrite"`.'
             )
         with recorded_changes() as changes:
-            result = work(self.lake, self._commit)
-        self._changes.setdefault(str(name).lower(), (name, []))[1].extend(changes)
+            try:
+                result = work(self.lake, self._commit)
+            finally:  # the draft may have the change even if the verb was interrupted
+                self._changes.setdefault(str(name).lower(), (name, []))[1].extend(changes)
         self._results.append(result)
         return result
 

@@ -214,7 +214,7 @@ def test_without_the_idempotency_check_a_retried_append_writes_twice(
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert rows(lake, "FROM t") == [(1,)]
-    monkeypatch.setattr(idempotency, "find", lambda *_: None)
+    monkeypatch.setattr(idempotency, "find_key", lambda *_: None)
     monkeypatch.setattr(idempotency, "find_in", lambda *_: None)
     lake.write(ROW, "t", mode="append", idempotency_key="k")
     assert rows(lake, "FROM t") == [(1,), (1,)]

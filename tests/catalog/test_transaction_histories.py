@@ -29,6 +29,7 @@ class Verb:
     table: str
     run: Callable[[Any], object]
     effect: Effect
+    ids: tuple[int, ...] = ()
 
 
 def frame(rows: Rows) -> pa.Table:
@@ -48,6 +49,8 @@ class Ids:
     def __init__(self) -> None:
         self._next = 0
         self._lock = threading.Lock()
+        # Ids that nobody will append any more: a merge of an id beside its append would make two rows of it.
+        self.committed: list[int] = []
 
     def rows(self, rng: random.Random, partition: int | None = None) -> Rows:
         with self._lock:
@@ -64,7 +67,7 @@ def random_verb(rng: random.Random, ids: Ids) -> Verb:
     kind = rng.choice(("append", "append", "partitions", "where", "delete", "update", "merge", "truncate"))
     if kind == "append":
         new = ids.rows(rng)
-        return Verb(table, lambda lake: lake.write(frame(new), table, mode="append"), lambda rows: rows | new)
+        return Verb(table, lambda lake: lake.write(frame(new), table, mode="append"), lambda rows: rows | new, (*new,))
     if kind == "partitions":
         new = ids.rows(rng, part)
         return Verb(
@@ -93,7 +96,7 @@ def random_verb(rng: random.Random, ids: Ids) -> Verb:
             lambda rows: {key: (row[0], row[1] + (row[0] == part)) for key, row in rows.items()},
         )
     if kind == "merge":
-        known = rng.sample(range(ids._next), min(3, ids._next))
+        known = rng.sample(ids.committed, min(3, len(ids.committed)))
         new = ids.rows(rng) | {key: (part, rng.randrange(100)) for key in known}
         return Verb(table, lambda lake: lake.merge(frame(new), table, ["id"]), lambda rows: rows | new)
     if rng.random() < 0.8:
@@ -131,6 +134,7 @@ def work(lake: DuckLake, seed: str, count: int, ids: Ids, history: History) -> N
                 continue
             assert tx.result is not None
             snapshot = tx.result.snapshot_id
+            ids.committed.extend(key for verb in verbs for key in verb.ids)
             with history.lock:
                 history.effects.setdefault(snapshot, []).extend((verb.table, verb.effect) for verb in verbs)
     except BaseException as error:

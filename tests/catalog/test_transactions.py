@@ -455,11 +455,11 @@ def test_the_same_key_in_two_concurrent_transactions_commits_once(
     check(shop)
 
 
-@catalogs()
+@catalogs(quick=[SQLITE])
 def test_a_transaction_killed_at_any_statement_of_its_commit_is_atomic(shop: DuckLake) -> None:
     shop.write(ORDERS, "returns", mode="append")
     died = 0
-    for number, point in enumerate(["commit.before", "commit.after", *(f"statement.{n}" for n in range(1, 80))]):
+    for number, point in enumerate(["commit.before", "commit.after", *(f"statement.{n}" for n in range(1, 80, 2))]):
 
         def transact(point: str | None = None) -> None:
             with shop.transaction(idempotency_key=f"run {number}") as tx:  # noqa: B023
@@ -483,7 +483,7 @@ def test_a_transaction_killed_at_any_statement_of_its_commit_is_atomic(shop: Duc
         died += killed
         if not killed:
             break
-    assert died >= 20
+    assert died >= 10
     assert shop.fsck(deep=True).findings == []
 
 

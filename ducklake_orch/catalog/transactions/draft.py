@@ -61,11 +61,13 @@ class Draft:
         config: The draft, as a lake of its own.
         base: The snapshot that the draft begins from.
         tables: The tables that were looked for, by name in lower case; None for a table that the lake does not have.
+        lake_files: Paths of the lake's own files that the draft refers to.
     """
 
     def __init__(self, lake: LakeConfig) -> None:
         self.lake = lake
         self.tables: dict[str, AdoptedTable | None] = {}
+        self.lake_files: set[str] = set()
         self._folder = Path(tempfile.mkdtemp(prefix="ducklake-orch-"))
         try:
             self.config = self._config()
@@ -100,6 +102,9 @@ class Draft:
             plan = plan_rows(metadata, table, self.base, None, values=False)
             late = late_files(plan)
             copies = table_rows(metadata, plan, self.config, late)
+        # Known before the draft refers to them, so that no interrupt can make them look like files of the transaction.
+        for file in plan.scan.files:
+            self.lake_files.update((file.path, *(delete.path for delete in file.deletes)))
         hidden = hidden_rows(self.lake, plan, late)
         with self._writing() as con:
             create_inlined(con, self.config, plan, copies, hidden)

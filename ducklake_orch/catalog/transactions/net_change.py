@@ -89,8 +89,8 @@ def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: s
     target = table if base is None else replace(base.table, columns=table.columns)
     files = _staged_files(draft, staged, now, target, write_id)
     if base is None:
-        only_new = any(change.only_new for change in staged.changes)
-        return TableChange(staged.name, None, target, files, adopted=_adopted(staged, files), only_new=only_new)
+        # If another commit has created the table meanwhile, the verbs would have seen its rows.
+        return TableChange(staged.name, None, target, files, adopted=_adopted(staged, files), only_new=True)
     removal, deletes = _removal(draft, staged, base, now, write_id)
     return TableChange(
         staged.name, base.table, target, files, removal, deletes=deletes, adopted=_adopted(staged, files)
@@ -189,6 +189,8 @@ def _removal(
     }
     with planning(draft.lake, f"Reading `{base.table}`", reads=True) as metadata:
         seen = inlined_versions_of(metadata, base.table, draft.base.snapshot_id, where)
+        if inlined_versions_of(metadata, base.table, draft.base.snapshot_id, None) != base.inlined_versions():
+            raise StalePlanError(f"A concurrent flush moved inlined rows of `{base.table}`.")
     rows = sum(_live_rows(file) for file in whole) + sum(map(len, inlined.values()))
     rows += sum(_live_rows(file) - _live_rows(live[file.data_file_id]) for file in marked)
     removal = ExactRows(draft.base.snapshot_id, where, base.scan.files, whole, seen, inlined, rows)
@@ -235,7 +237,7 @@ def _condition(staged: StagedTable, table: TableDef) -> str | None:
                 parts.append(exact.where)
             case _:
                 return None
-    return " OR ".join(f"({part})" for part in parts)
+    return " OR ".join(f"(\n{part}\n)" for part in parts)  # a part may end in a comment
 
 
 def _state(file: DataFile) -> object:

@@ -24,7 +24,13 @@ from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, remove_unused
-from ducklake_orch.errors import ConflictError, ObjectExistsError, StalePlanError
+from ducklake_orch.errors import (
+    ConflictError,
+    LakeNotFoundError,
+    ObjectExistsError,
+    SchemaConflictError,
+    StalePlanError,
+)
 
 log = logging.getLogger("ducklake_orch")
 
@@ -76,30 +82,23 @@ def publish(
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, [*reads, *changes], key=key)
-    except (StalePlanError, NotAlignedError, ObjectExistsError) as error:
+    except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError) as error:
         failure = ConflictError(
             f"The transaction that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
             remedy="Run the transaction again.",
         )
-    except BaseException:
-        _remove_rewritten(draft, write, changes)
-        raise
     else:
         return _published(draft, write, results)
-    _remove_rewritten(draft, write, changes)
     raise failure
-
-
-def _remove_rewritten(draft: Draft, write: Write, changes: Sequence[TableChange]) -> None:
-    """Delete the files that were written for the commit itself."""
-    for folder in {change.target.folder for change in changes}:
-        remove_leftovers(draft.lake, write, folder)
 
 
 def published_snapshot(lake: LakeConfig, key: str) -> int | None:
     """Return the snapshot of the transaction that was committed with a key, or None."""
-    with planning(lake, "Looking for an earlier commit of a transaction", reads=True) as metadata:
-        return find_key(metadata, WHOLE_LAKE, key) if has_keys(metadata) else None
+    try:
+        with planning(lake, "Looking for an earlier commit of a transaction", reads=True) as metadata:
+            return find_key(metadata, WHOLE_LAKE, key) if has_keys(metadata) else None
+    except LakeNotFoundError:  # the transaction creates the lake, or reports why it cannot
+        return None
 
 
 def _read(draft: Draft, name: TableName) -> TableChange | None:
@@ -129,8 +128,9 @@ def remove_unpublished(draft: Draft, write: Write, staged: Sequence[StagedTable]
         return
     with planning(draft.config, "Listing the files of a transaction", reads=True) as metadata:
         listed = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
-    adopted = [table.plan.scan.files for table in draft.tables.values() if table is not None]
-    base = {path for files in adopted for file in files for path in (file.path, *(d.path for d in file.deletes))}
     foreign = {path for table in staged for path in table.adopted_paths}
-    if unused := sorted(listed - base - foreign - (write.kept or frozenset())):
+    if unused := sorted(listed - draft.lake_files - foreign - (write.kept or frozenset())):
         remove_unused(draft.lake, unused)
+    # Files that were written for the commit itself carry the id of the transaction.
+    for folder in {change.target.folder for table in staged for change in table.changes}:
+        remove_leftovers(draft.lake, write, folder)
