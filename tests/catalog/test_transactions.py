@@ -15,6 +15,7 @@ from ducklake_orch.errors import (
     ConfigError,
     ConflictError,
     DataError,
+    DuplicateFileError,
     ObjectNotFoundError,
     SnapshotChangedError,
     TableDroppedError,
@@ -485,6 +486,23 @@ def test_a_transaction_killed_at_any_statement_of_its_commit_is_atomic(shop: Duc
             break
     assert died >= 10
     assert shop.fsck(deep=True).findings == []
+
+
+@catalogs(quick=[SQLITE])
+def test_a_file_of_another_table_is_not_added_to_a_new_one(shop: DuckLake, tmp_path: Path) -> None:
+    pq.write_table(ORDERS, tmp_path / "file.parquet")
+    shop.create_table("first", {"id": "BIGINT", "region": "VARCHAR", "price": "DOUBLE"})
+    shop.add_files("first", tmp_path / "file.parquet")
+
+    def transact() -> None:
+        with shop.transaction() as tx:
+            tx.create_table("second", {"id": "BIGINT", "region": "VARCHAR", "price": "DOUBLE"})
+            tx.add_files("second", tmp_path / "file.parquet")
+
+    with pytest.raises(DuplicateFileError):
+        transact()
+    assert (tmp_path / "file.parquet").exists()
+    assert (ids(shop, "first"), shop.exists("second")) == ([1, 2, 3], False)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

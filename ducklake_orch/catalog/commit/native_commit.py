@@ -207,9 +207,10 @@ class _TableCommit:
         self.defines = conflicts.judge_table(change, current) or change.drops
         if self.defines and current is not None:
             conflicts.judge_new_columns(transaction.metadata, current, change.target)
-        if change.adopted and current is not None:
+        if change.adopted:
             copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=False))
-            refuse_known(transaction.metadata, current, change.adopted, copied=copied)
+            if current is not None or not copied:  # copies are only refused beside rows of the same table
+                refuse_known(transaction.metadata, current or change.target, change.adopted, copied=copied)
         check_expected(transaction, change, current)
         self.retired = Retired() if current is None else self._retired(current)
         if not (self.ready.rows or change.deletes or self.retired or self.defines):
