@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError, TransactionClosedError, UnsupportedStatementError
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
-T = TypeVar("T")
 ISOLATIONS = ("snapshot", "serializable")
 
 

@@ -188,9 +188,12 @@ def _removal(
         for name, row_ids in base.inlined_ids().items()
     }
     with planning(draft.lake, f"Reading `{base.table}`", reads=True) as metadata:
-        seen = inlined_versions_of(metadata, base.table, draft.base.snapshot_id, where)
-        if inlined_versions_of(metadata, base.table, draft.base.snapshot_id, None) != base.inlined_versions():
+        inlined_now = inlined_versions_of(metadata, base.table, draft.base.snapshot_id, None)
+        if inlined_now != base.inlined_versions():
             raise StalePlanError(f"A concurrent flush moved inlined rows of `{base.table}`.")
+        seen = (
+            inlined_now if where is None else inlined_versions_of(metadata, base.table, draft.base.snapshot_id, where)
+        )
     rows = sum(_live_rows(file) for file in whole) + sum(map(len, inlined.values()))
     rows += sum(_live_rows(file) - _live_rows(live[file.data_file_id]) for file in marked)
     removal = ExactRows(draft.base.snapshot_id, where, base.scan.files, whole, seen, inlined, rows)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ducklake_orch.catalog.commit import (
     WHOLE_LAKE,
@@ -35,21 +35,6 @@ from ducklake_orch.errors import (
 log = logging.getLogger("ducklake_orch")
 
 
-@dataclass(frozen=True)
-class Published:
-    """The outcome of a transaction.
-
-    Attributes:
-        snapshot_id: The snapshot that it created, or the latest one if there was nothing to do.
-        previous_snapshot_id: The latest snapshot before.
-        replayed: Whether an earlier transaction with the same key had already committed.
-    """
-
-    snapshot_id: int
-    previous_snapshot_id: int
-    replayed: bool = False
-
-
 def publish(
     draft: Draft,
     write: Write,
@@ -58,8 +43,8 @@ def publish(
     key: str | None = None,
     expect_snapshot: int | None = None,
     unchanged: Sequence[TableName] = (),
-) -> Published:
-    """Commit the changes of all tables as one snapshot.
+) -> Committed:
+    """Commit the changes of all tables as one snapshot, and return the outcome of the newest.
 
     Args:
         draft: The draft.
@@ -109,13 +94,13 @@ def _read(draft: Draft, name: TableName) -> TableChange | None:
     return TableChange(name, adopted.table, adopted.table, remove=nothing)
 
 
-def _published(draft: Draft, write: Write, results: Sequence[Committed]) -> Published:
+def _published(draft: Draft, write: Write, results: Sequence[Committed]) -> Committed:
     if not results:
-        return Published(draft.base.snapshot_id, draft.base.snapshot_id)
+        return Committed(draft.base.snapshot_id, draft.base.snapshot_id)
     newest = max(results, key=lambda result: result.snapshot_id)
     if newest.replayed:
         log.warning("%s was already committed as snapshot %d", write.purpose, newest.snapshot_id)
-    return Published(newest.snapshot_id, newest.previous_snapshot_id, newest.replayed)
+    return newest
 
 
 def remove_unpublished(draft: Draft, write: Write, staged: Sequence[StagedTable]) -> None:
