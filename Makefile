@@ -96,7 +96,7 @@ test: $(VENV)/.test ## Run the tests: each behaviour once, within ten minutes
 	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=2 -m "not rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-rest
-test-rest: $(VENV)/.test ## Run what `make test` leaves out: slow tests, and every catalog
+test-rest: $(VENV)/.test ## Run what `make test` leaves out: slow tests, and a further catalog for each
 	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=20 -m "rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-all

@@ -131,7 +131,7 @@ def feed(lake: DuckLake, name: str) -> list[str]:
         return sorted(row[0] for row in con.execute("SELECT CAST(c AS VARCHAR) FROM changes c").fetchall())
 
 
-@catalogs(quick=[SQLITE, POSTGRES])
+@catalogs(quick=[SQLITE])
 def test_a_flush_into_partitions_of_every_key_changes_no_rows(lake: DuckLake, backend: Backend) -> None:
     tables = Tables(lake)
     tables.fill(backend)

@@ -82,7 +82,7 @@ _REMOVALS = ("delete", "update_preimage")
 
 @catalogs(quick=[SQLITE, POSTGRES])
 def test_concurrent_changes_of_rows_in_shared_files_lose_no_row(make_lake: MakeLake) -> None:
-    soak(make_lake("lake"), 30)
+    soak(make_lake("lake"), 15)
 
 
 @pytest.mark.soak

@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.timeout(600)
-def test_repeated_demo_runs_end_with_the_same_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("runs", [1, pytest.param(2, marks=pytest.mark.full)])
+def test_repeated_demo_runs_end_with_the_same_rows(runs: int, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     environment = os.environ | {
         "SHOP_FOLDER": str(tmp_path),
@@ -21,7 +22,7 @@ def test_repeated_demo_runs_end_with_the_same_rows(tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
     }
     lake = DuckLake.from_url("shop", catalog=f"sqlite:///{tmp_path / 'shop.sqlite'}", storage=str(tmp_path / "files"))
-    for times in (1, 2):
+    for times in range(1, runs + 1):
         command = [sys.executable, "-m", "dagster_defs.demo"]
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr

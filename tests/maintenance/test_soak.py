@@ -138,7 +138,7 @@ def _check(lake: DuckLake, workers: list[dict[int, Model]]) -> None:
 
 @catalogs(quick=[SQLITE, POSTGRES])
 def test_maintenance_with_concurrent_writers_and_readers_loses_nothing(make_lake: MakeLake) -> None:
-    soak(make_lake("lake"), 30)
+    soak(make_lake("lake"), 15)
 
 
 @pytest.mark.soak
