@@ -6,7 +6,7 @@ import duckdb
 
 from ducklake_orch import DuckLake
 from ducklake_orch.engine.quoting import identifier
-from tests.support.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs
+from tests.support.backends import MYSQL, SQLITE, Backend, catalogs
 
 # Two different values of each type.
 VALUES = {
