@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
-from ducklake_orch.dagster.configuration import Strict
+from ducklake_orch.dagster.configuration import Resource
 from ducklake_orch.dagster.event_metadata import failures
 from ducklake_orch.dagster.frame_lineage import frame_lineage
 from ducklake_orch.dagster.input_read import InputRead
@@ -56,7 +56,7 @@ WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_
 _REPLACE_WHERE = '"write_mode": "replace_where"'
 
 
-class DuckLakeIOManager(Strict, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of LakeIOManager
+class DuckLakeIOManager(Resource, dg.ConfigurableIOManagerFactory):  # type: ignore[type-arg]  # of LakeIOManager
     """Stores the outputs of assets and ops in a lake, and loads them as inputs.
 
     The last part of an asset's key names the table. Its schema is `schema` in the asset's metadata, else `schema` of

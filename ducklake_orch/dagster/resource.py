@@ -23,6 +23,7 @@ from ducklake_orch.dagster.configuration import (
     DefaultStorage,
     Part,
     PoolPolicy,
+    Resource,
     RetryPolicy,
     Strict,
     describe,
@@ -80,7 +81,7 @@ def _session_of(source: Any) -> "SparkSession":
     return session  # type: ignore[no-any-return]  # resources of other packages are untyped
 
 
-class LakeResource(Strict, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # the resource provides itself
+class LakeResource(Resource, dg.ConfigurableResource, SQLClient):  # type: ignore[type-arg]  # the resource provides itself
     """The base of lake resources: what a lake can do in Dagster, whatever its configuration comes from."""
 
     spark: dg.ResourceDependency[Any] = None  # type: ignore[assignment]  # a field's default
