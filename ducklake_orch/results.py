@@ -294,6 +294,27 @@ class TableStats(Result):
 
 
 @dataclass(frozen=True)
+class Timings(Result):
+    """Where the time of a verb went, over all of its attempts. Most of the rest of `duration_s` was spent on opening the lake.
+
+    Attributes:
+        plan_s: Seconds of planning: reading the catalog, choosing files.
+        wait_s: Seconds of waiting for other writers' commits.
+        files_s: Seconds of reading and writing data files.
+        commit_s: Seconds of committing, once it was this writer's turn.
+    """
+
+    plan_s: float = 0.0
+    wait_s: float = 0.0
+    files_s: float = 0.0
+    commit_s: float = 0.0
+
+    def __str__(self) -> str:
+        phases = {"plan": self.plan_s, "wait": self.wait_s, "files": self.files_s, "commit": self.commit_s}
+        return ", ".join(f"{phase} {seconds:.3f} s" for phase, seconds in phases.items())
+
+
+@dataclass(frozen=True)
 class WriteResult(Result):
     """The outcome of a write: one snapshot, or none if there was nothing to do."""
 
@@ -311,6 +332,7 @@ class WriteResult(Result):
     attempts: int = 1
     duration_s: float = 0.0
     replayed: bool = False
+    timings: Timings = field(default_factory=Timings)
 
     def __str__(self) -> str:
         if self.replayed:

@@ -21,6 +21,7 @@ from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import MESSAGE_REMEDY, classify
 from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.phases import phase
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.engine.session import Session
@@ -165,7 +166,8 @@ def commit_through(
             session.reopen()
         try:
             with session.queue(write.purpose) as still_held, _no_renumbering(session, when=write.doubt is not None):
-                return _attempt(opening(session), session, write, work, last, still_held)
+                with phase("commit"):
+                    return _attempt(opening(session), session, write, work, last, still_held)
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{write.purpose} failed")
         session.broken = True

@@ -40,6 +40,10 @@ def result_metadata(
         "ducklake/attempts": result.attempts,
         "ducklake/replayed": result.replayed,
         "ducklake/seconds": round(result.duration_s, 3),
+        "ducklake/seconds_planning": round(result.timings.plan_s, 3),
+        "ducklake/seconds_waiting": round(result.timings.wait_s, 3),
+        "ducklake/seconds_files": round(result.timings.files_s, 3),
+        "ducklake/seconds_committing": round(result.timings.commit_s, 3),
     }
     if lake.config.data_path is not None:
         metadata["dagster/uri"] = lake.config.data_path

@@ -1,7 +1,6 @@
 """`lake.add_files`: inspect existing Parquet files, copy them into the lake if requested, and commit them."""
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +22,7 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.phases import measured, phase, timed
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
@@ -61,7 +61,7 @@ def add_data_files(config: LakeConfig, request: AddRequest) -> WriteResult:
         config: The lake.
         request: Target table, files and options.
     """
-    started, attempts = time.monotonic(), 0
+    attempts = 0
     refuse_read_only(config, f"adding files to `{request.table}`")
     refuse_managed(config, f"adding files to `{request.table}`")
     if request.idempotency_key is not None:
@@ -72,8 +72,9 @@ def add_data_files(config: LakeConfig, request: AddRequest) -> WriteResult:
         attempts = number
         return _Registration(config, request).run()
 
-    result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=by_plan)
-    return replace(result, attempts=attempts, duration_s=time.monotonic() - started)
+    with measured() as watch:
+        result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=by_plan)
+    return timed(replace(result, attempts=attempts), watch)
 
 
 class _Registration:
@@ -86,12 +87,13 @@ class _Registration:
 
     def run(self) -> WriteResult:
         doing = f"planning to add files to `{self._request.table}`"
-        table, latest, done = retrying(self._config.retry, doing, lambda _: self._plan())
+        with phase("plan"):
+            table, latest, done = retrying(self._config.retry, doing, lambda _: self._plan())
         if done is not None:
             return self._result(table, [], done)
         if self._request.dry_run:
             return self._dry_run(table)
-        with leased(self._config, self._write, latest):
+        with leased(self._config, self._write, latest), phase("files"):
             return self._add(table)
 
     def _dry_run(self, table: TableDef) -> WriteResult:

@@ -3,7 +3,6 @@
 `change_rows` commits all of that as one snapshot. Rows that stay, and rows that change, keep their ids.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -41,6 +40,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.exactly_once import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.phases import measured, phase, timed
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import Session
@@ -143,7 +143,7 @@ def change_rows(
         finder: Finds the rows.
         workers: Runs queries on other machines; None to run them all in this process.
     """
-    started, attempts = time.monotonic(), 0
+    attempts = 0
     purpose = f"{verb.mode} in `{request.table}`"
     refuse_read_only(config, purpose)
     changer = _Changer(config, request, verb, RowSearch(config, con, finder), workers, purpose)
@@ -156,11 +156,12 @@ def change_rows(
             return changer.run(session)
 
     try:
-        result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
+        with measured() as watch:
+            result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
     finally:
         finder.release()
     engine = changer.engine or finder.engine
-    return replace(result, engine=engine, attempts=attempts, duration_s=time.monotonic() - started)
+    return timed(replace(result, engine=engine, attempts=attempts), watch)
 
 
 class _Changer:
@@ -194,13 +195,14 @@ class _Changer:
             held_session: The session of an attempt that holds the queue; None for an attempt that does not.
         """
         self._write = Write(self._purpose, self._request.commit)
-        plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(held_session))
+        with phase("plan"):
+            plan, done = retrying(self._config.retry, f"planning {self._purpose}", lambda _: self._plan(held_session))
         if done is not None:
             return self._result(plan, [], done)
         # An attempt that holds the queue needs no lease, because maintenance waits for the queue. It could not record
         # one.
         keeping = nullcontext() if held_session else leased(self._config, self._write, plan.latest.snapshot_id)
-        with keeping:
+        with keeping, phase("files"):
             return self._apply(plan, held_session)
 
     def _apply(self, plan: RowPlan, held_session: Session | None) -> WriteResult:

@@ -4,7 +4,6 @@
 """
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -39,6 +38,7 @@ from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.phases import measured, phase, timed
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
@@ -78,7 +78,7 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
         rows: The rows to write.
         request: Target table and write options.
     """
-    started, attempts = time.monotonic(), 0
+    attempts = 0
     _refuse(config, request)
 
     def attempt(number: int) -> WriteResult:
@@ -89,8 +89,10 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
     def attempts_for(error: DuckLakeOrchError) -> int:
         return by_plan(error) if rows.repeatable else 1
 
-    result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=attempts_for)
-    return replace(result, engine=rows.engine, attempts=attempts, duration_s=time.monotonic() - started)
+    with measured() as watch:
+        result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=attempts_for)
+    result = replace(result, engine=rows.engine, attempts=attempts)
+    return timed(result, watch)
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,8 @@ class _Writer:
     def plan(self) -> _Plan:
         """Plan the write."""
         doing = f"planning to write `{self._request.table}`"
-        return retrying(self._config.retry, doing, lambda _: self._plan())
+        with phase("plan"):
+            return retrying(self._config.retry, doing, lambda _: self._plan())
 
     def finish(self, plan: _Plan) -> WriteResult:
         """Write the files of a plan and commit them."""
@@ -217,7 +220,8 @@ class _Writer:
 
     def _written(self, plan: _Plan) -> WriteResult:
         with removing_failed(self._config, self._write, plan.target.folder):
-            written = self._rows.write(self._job(plan.target))
+            with phase("files"):
+                written = self._rows.write(self._job(plan.target))
             fault_point("files.written")
             done = self._commit(plan, written)
         if not (done.files_added or written.few):  # a replay, or no rows: COPY writes an empty file
