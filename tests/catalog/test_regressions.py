@@ -78,6 +78,37 @@ def test_partitions_match_by_value_after_their_column_was_promoted(
     assert rows(lake, "SELECT v FROM t") == [(2,)]
 
 
+@pytest.mark.parametrize("inline", [0, 100])
+def test_a_write_that_promotes_a_partition_key_replaces_the_partitions_of_its_rows_only(
+    tmp_path: Path, inline: int
+) -> None:
+    """Before the commit, the column's type cannot hold the new keys: they must not be taken for NULL."""
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=inline)
+    lake.write(
+        query("SELECT p::TINYINT AS p, 1 AS part, v FROM (VALUES (NULL, 1), (1, 2), (2, 3)) t(p, v)"),
+        "t",
+        mode="append",
+        partition_by=["p", "part"],
+    )
+    lake.execute("INSERT INTO t VALUES (NULL, 1, 4), (1, 1, 5)").raise_for_error()
+    before = lake.snapshots(limit=1)[0].snapshot_id
+    wider = query("SELECT p::BIGINT AS p, 1 AS part, v FROM (VALUES (300, 6), (1, 7)) t(p, v)")
+    lake.write(wider, "t", mode="overwrite_partitions", schema_evolution="promote", expect_snapshot=before)
+    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (3,), (4,), (6,), (7,)]
+    assert lake.fsck(deep=True).findings == []
+
+
+def test_expect_snapshot_sees_changes_of_partitions_whose_key_a_write_promotes(lake: DuckLake) -> None:
+    lake.write(query("SELECT NULL::TINYINT AS p, 1 AS v"), "t", mode="append", partition_by=["p"])
+    before = lake.snapshots(limit=1)[0].snapshot_id
+    lake.write(query("SELECT NULL::TINYINT AS p, 2 AS v"), "t", mode="append")
+    options: Any = {"mode": "overwrite_partitions", "schema_evolution": "promote", "expect_snapshot": before}
+    lake.write(query("SELECT 300 AS p, 3 AS v"), "t", **options)
+    with pytest.raises(errors.SnapshotChangedError):
+        lake.write(query("SELECT NULL::BIGINT AS p, 4 AS v"), "t", **options)
+    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (2,), (3,)]
+
+
 @pytest.mark.parametrize("other", ['CREATE SCHEMA "my schema"', 'DROP SCHEMA "my schema"'])
 def test_a_concurrent_create_or_drop_of_the_schema_loses_no_files(
     lake: DuckLake, other: str, monkeypatch: pytest.MonkeyPatch

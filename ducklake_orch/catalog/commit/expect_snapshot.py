@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ducklake_orch.catalog.commit import conflicts
-from ducklake_orch.catalog.commit.retire import files_of_partitions, partitions_condition
+from ducklake_orch.catalog.commit.retire import files_of_partitions, partitions_condition, with_types_of_keys
 from ducklake_orch.catalog.commit.table_change import ExactRows, Matching, Partitions, Rollback, TableChange
 from ducklake_orch.catalog.metadata import (
     MetadataTransaction,
@@ -103,7 +103,7 @@ def _condition(change: TableChange, table: TableDef) -> str | None:
     """Return the condition for the rows that are replaced; None if all rows are replaced."""
     match change.remove:
         case Partitions(keys):
-            return partitions_condition(table, keys)
+            return partitions_condition(with_types_of_keys(table, change), keys)
         case Matching(where):
             return where
         case ExactRows():
@@ -138,7 +138,8 @@ def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table
     file_ids, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
     if isinstance(change.remove, Partitions):
         # For files with partition keys the catalog tells exactly; only the other files need statistics.
-        keyed, unclear = files_of_partitions(transaction, table, change.remove.keys, ended=True)
+        typed = with_types_of_keys(table, change)
+        keyed, unclear = files_of_partitions(transaction, typed, change.remove.keys, ended=True)
         file_ids.update(keyed)
     for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
         if unclear is None or unclear:

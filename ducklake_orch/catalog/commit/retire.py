@@ -73,7 +73,7 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
         case Everything():
             return _everything(transaction, table)
         case Partitions(keys):
-            return _partitions(transaction, table, keys)
+            return _partitions(transaction, with_types_of_keys(table, change), keys)
         case Matching(where):
             return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
         case ExactFiles(files):
@@ -243,6 +243,14 @@ def _proof(n: int, unit: str) -> str:
     matches = f"{same} AND TRY({unit}({low})) = TRY_CAST(k{n}.partition_value AS BIGINT) AND s{n}.null_count = 0"
     # A NULL key needs no proof: NULL and infinity have no date parts in any time zone.
     return f"(k{n}.partition_value IS NULL OR {matches})"
+
+
+def with_types_of_keys(table: TableDef, change: TableChange) -> TableDef:
+    """Return the current table with the columns that the partition keys of a change have values of.
+
+    A change that promotes a column has keys that the current type may not hold.
+    """
+    return replace(table, columns=change.target.columns)
 
 
 def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
