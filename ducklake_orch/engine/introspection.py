@@ -8,7 +8,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.snapshots import current_snapshot, last_committed_sql, metadata
 from ducklake_orch.results import Option, Snapshot, Table
@@ -80,12 +80,12 @@ def snapshot_of(row: Any) -> Snapshot:
 
 def concerns(snapshot: Snapshot, table_id: int, name: TableName) -> bool:
     """Whether a snapshot changed a table."""
-    created = ('"{}"."{}"'.format(*(part.replace('"', '""') for part in name))).lower()
+    created = '"{}"."{}"'.format(*(part.replace('"', '""') for part in name.key))
     for change in snapshot.changes:
         kind, _, target = change.partition(":")
         if target == str(table_id) and not kind.endswith(("_schema", "_view", "_macro")):
             return True
-        if kind == "created_table" and target.lower() == created:
+        if kind == "created_table" and folded(target) == created:
             return True
     return False
 

@@ -30,6 +30,11 @@ def folded(name: str) -> str:
     return name.translate(_LOWER)
 
 
+def folded_sql(value: str) -> str:
+    """Return the SQL that folds a name as `folded` does."""
+    return f"translate({value}, '{ascii_uppercase}', '{ascii_lowercase}')"
+
+
 def literal(value: Any) -> str:
     """Write a value as an SQL literal."""
     if hasattr(value, "get_secret_value"):
@@ -85,9 +90,14 @@ class TableName(NamedTuple):
     schema: str
     table: str
 
+    @property
+    def key(self) -> "TableName":
+        """The name in the form in which all names of the same table are equal."""
+        return TableName(folded(self.schema), folded(self.table))
+
     def names(self, schema: str, table: str) -> bool:
-        """Whether this names a table; DuckDB ignores case."""
-        return (self.schema.lower(), self.table.lower()) == (schema.lower(), table.lower())
+        """Whether this names a table."""
+        return self.key == TableName(schema, table).key
 
     def sql(self, alias: str) -> str:
         """Return the quoted name with the lake, without which it is ambiguous if a schema has the lake's name."""

@@ -6,7 +6,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.quoting import folded, folded_sql, literal
 from ducklake_orch.engine.session import Session
 
 log = logging.getLogger("ducklake_orch")
@@ -20,7 +20,7 @@ def metadata(config: LakeConfig, table: str) -> str:
 def has_schema(session: Session, name: str) -> bool:
     """Whether the lake has a schema of this name now, ignoring case."""
     sql = f"SELECT 1 FROM {metadata(session.config, 'ducklake_schema')} WHERE end_snapshot IS NULL"
-    return bool(session.con.execute(f"{sql} AND lower(schema_name) = lower({literal(name)})").fetchall())
+    return bool(session.con.execute(f"{sql} AND {folded_sql('schema_name')} = {literal(folded(name))}").fetchall())
 
 
 def current_snapshot(session: Session) -> int:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,12 +16,12 @@ from ducklake_orch.results import CommitInfo, TransactionResult, WriteResult
 if TYPE_CHECKING:
     import duckdb
 
-    from ducklake_orch.catalog.commit import TableChange
-    from ducklake_orch.catalog.transactions import StagedTable
     from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
 ISOLATIONS = ("snapshot", "serializable")
+# The transactions that are open where the code runs.
+_OPEN: ContextVar[tuple["_Open", ...]] = ContextVar("open transactions", default=())
 
 
 class Transaction:
@@ -66,8 +67,7 @@ class Transaction:
         self._open, self._ended = None, True
         with opened.stack:
             if error is None:
-                unchanged = list(opened.read.values()) if self._isolation == "serializable" else []
-                self.result = opened.publish(self._key, self._expect_snapshot, unchanged)
+                self.result = opened.publish(self._expect_snapshot, serializable=self._isolation == "serializable")
 
     # --- verbs ---------------------------------------------------------------------------------------------------
 
@@ -81,42 +81,31 @@ class Transaction:
             >>> lake.table("archive").count(), lake.table("orders").count()
             (3, 0)
         """
-        self._refuse(arguments)
-        return self._run(
-            mode, table, lambda lake, commit: lake.write(data, table, mode=mode, commit=commit, **arguments)
-        )
+        return self._run(mode, table, arguments, lambda lake: lake.write(data, table, mode=mode, **arguments))
 
     def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
         """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
-        self._refuse(arguments)
-        return self._run("merge", table, lambda lake, commit: lake.merge(data, table, keys, commit=commit, **arguments))
+        return self._run("merge", table, arguments, lambda lake: lake.merge(data, table, keys, **arguments))
 
     def delete(self, table: str, where: str, **arguments: Any) -> WriteResult:
         """Delete rows; arguments as for `DuckLake.delete`."""
-        self._refuse(arguments)
-        return self._run("delete", table, lambda lake, commit: lake.delete(table, where, commit=commit, **arguments))
+        return self._run("delete", table, arguments, lambda lake: lake.delete(table, where, **arguments))
 
     def update(self, table: str, set: Any, where: str | None = None, **arguments: Any) -> WriteResult:
         """Update rows; arguments as for `DuckLake.update`."""
-        self._refuse(arguments)
-        return self._run(
-            "update", table, lambda lake, commit: lake.update(table, set, where, commit=commit, **arguments)
-        )
+        return self._run("update", table, arguments, lambda lake: lake.update(table, set, where, **arguments))
 
     def add_files(self, table: str, paths: Any, **arguments: Any) -> WriteResult:
         """Add Parquet files that another program wrote; arguments as for `DuckLake.add_files`."""
-        self._refuse(arguments)
-        return self._run(
-            "add_files", table, lambda lake, commit: lake.add_files(table, paths, commit=commit, **arguments)
-        )
+        return self._run("add_files", table, arguments, lambda lake: lake.add_files(table, paths, **arguments))
 
     def truncate(self, table: str) -> WriteResult:
         """Delete all rows of a table."""
 
-        def empty(lake: "DuckLake", commit: CommitInfo) -> WriteResult:
-            return lake.write(lake.read(table, where="false"), table, mode="overwrite", commit=commit)
+        def empty(lake: "DuckLake") -> WriteResult:
+            return lake.write(lake.read(table, where="false"), table, mode="overwrite")
 
-        return self._run("truncate", table, empty)
+        return self._run("truncate", table, {}, empty)
 
     def create_table(
         self,
@@ -140,10 +129,10 @@ class Transaction:
 
         rows, mode = empty_rows(schema), "ignore" if if_not_exists else "error"
 
-        def create(lake: "DuckLake", commit: CommitInfo) -> WriteResult:
-            return lake.write(rows, table, mode=mode, partition_by=partition_by, sort_by=sort_by, commit=commit)
+        def create(lake: "DuckLake") -> WriteResult:
+            return lake.write(rows, table, mode=mode, partition_by=partition_by, sort_by=sort_by)
 
-        return self._run(mode, table, create)
+        return self._run(mode, table, {}, create)
 
     def drop_table(self, table: str) -> None:
         """Drop a table. Its history stays until its snapshots expire."""
@@ -154,10 +143,9 @@ class Transaction:
     def read(
         self, table: str, spark: Any = None, *, columns: Sequence[str] | None = None, where: str | None = None
     ) -> Any:
-        """Read a table with what the transaction has done to it; arguments as for `DuckLake.read`."""
+        """Read a table or view with what the transaction has done; arguments as for `DuckLake.read`."""
         opened = self._used()
-        name = opened.adopt(table)
-        opened.read[str(name).lower()] = name
+        opened.look_up(table)
         return opened.lake.read(table, spark, columns=columns, where=where)
 
     def connect(self) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
@@ -171,13 +159,22 @@ class Transaction:
             (0.0,)
         """
         opened = self._used()
-        opened.adopt_all()
+        opened.look_up_all()
         return opened.lake.connect(read_only=True)
 
     # --- state ---------------------------------------------------------------------------------------------------
 
-    def _run(self, mode: str, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
-        return self._used().run(mode, table, work)
+    def _run(
+        self, mode: str, table: str, arguments: dict[str, Any], verb: "Callable[[DuckLake], WriteResult]"
+    ) -> WriteResult:
+        for name in ("idempotency_key", "commit", "expect_snapshot"):
+            if arguments.pop(name, None) is not None:
+                raise ConfigError(
+                    f"`{name}` applies to the transaction as a whole.", remedy="Pass it to `transaction`."
+                )
+        if arguments.pop("inline", "never") != "never":
+            raise ConfigError("A transaction inlines no rows.", remedy="Leave `inline` out.")
+        return self._used().run(mode, table, verb)
 
     def _used(self) -> "_Open":
         if self._open is None:
@@ -186,15 +183,6 @@ class Transaction:
         self._open.refuse_other_thread()
         return self._open
 
-    def _refuse(self, arguments: dict[str, Any]) -> None:
-        for name in ("idempotency_key", "commit", "expect_snapshot"):
-            if arguments.pop(name, None) is not None:
-                raise ConfigError(
-                    f"`{name}` applies to the transaction as a whole.", remedy="Pass it to `transaction`."
-                )
-        if arguments.pop("inline", "never") != "never":
-            raise ConfigError("A transaction inlines no rows.", remedy="Leave `inline` out.")
-
 
 class _Open:
     """A transaction within its block.
@@ -202,14 +190,11 @@ class _Open:
     Attributes:
         lake: The draft, as a lake.
         stack: Ends the lease and removes the draft.
-        read: The tables that were read, by name in lower case.
-        earlier: The snapshot of the transaction that was committed with the same key, if there is one. The verbs then
-            do nothing.
     """
 
     def __init__(self, lake: "DuckLake", commit: CommitInfo, key: str | None) -> None:
-        from ducklake_orch.catalog.commit import check_key, leased
-        from ducklake_orch.catalog.transactions import Draft, published_snapshot
+        from ducklake_orch.catalog.commit import Reads, check_key, leased
+        from ducklake_orch.catalog.transactions import Draft, published_snapshot, remove_unpublished
         from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only
 
         purpose = "a transaction"
@@ -217,20 +202,25 @@ class _Open:
         refuse_managed(lake.config, purpose)
         if key is not None:
             check_key(key)
-        self.read: dict[str, TableName] = {}
-        self._commit = commit
         self._owner = os.getpid(), threading.get_ident()
+        self._catalog = lake.config.catalog
+        self._refuse_nested()
         self._started = time.monotonic()
-        self._changes: dict[str, tuple[TableName, list[TableChange]]] = {}
+        self._key = key
         self._results: list[WriteResult] = []
         self._write = Write(purpose, commit)
-        self.earlier = published_snapshot(lake.config, key) if key is not None else None
-        self._draft = Draft(lake.config)
+        # The snapshot of an earlier commit with the same key. The verbs then do nothing.
+        self._earlier = published_snapshot(lake.config, key) if key is not None else None
+        self._draft = Draft(lake.config, self._write)
+        self._reads = Reads(self._draft.base.snapshot_id)
         self.lake = type(lake)(self._draft.config)
         self.stack = ExitStack()
         self.stack.callback(self._draft.remove)
-        self.stack.enter_context(leased(lake.config, self._write, self._draft.base.snapshot_id))
-        self.stack.callback(self._clean_up)
+        parts = self._draft.recording.write_ids
+        self.stack.enter_context(leased(lake.config, self._write, self._draft.base.snapshot_id, parts))
+        self.stack.callback(remove_unpublished, self._draft, self._write)
+        _OPEN.set((*_OPEN.get(), self))
+        self.stack.callback(self._end)
 
     def refuse_other_thread(self) -> None:
         """Refuse use by another thread or process."""
@@ -239,68 +229,61 @@ class _Open:
                 "The transaction was begun by another thread or process.", remedy="Begin one in each."
             )
 
-    def adopt(self, table: str) -> "TableName":
-        """Make the draft hold a table, if the lake has it."""
-        from ducklake_orch.engine.quoting import table_name
-
-        name = table_name(table)
-        self._draft.adopt(name)
-        return name
-
-    def adopt_all(self) -> None:
-        """Make the draft hold all tables of the lake, all of which count as read."""
-        from ducklake_orch.engine.quoting import TableName
-
-        self._draft.adopt_all()
-        for key, adopted in self._draft.tables.items():
-            if adopted is not None:
-                self.read[key] = TableName(adopted.table.schema, adopted.table.name)
-
-    def run(self, mode: str, table: str, work: "Callable[[DuckLake, CommitInfo], WriteResult]") -> WriteResult:
-        """Run a verb in the draft, and record what it changed."""
-        from ducklake_orch.catalog.commit import recorded_changes
-
-        name = self.adopt(table)
-        if self.earlier is not None:
-            self._results.append(WriteResult(str(name), mode, self.earlier, self.earlier, replayed=True))
-            return self._results[-1]
-        if any(change.drops for change in self._changes.get(str(name).lower(), (name, []))[1]):
+    def _refuse_nested(self) -> None:
+        if any((other._owner, other._catalog) == (self._owner, self._catalog) for other in _OPEN.get()):
             raise UnsupportedStatementError(
-                f"The transaction has dropped `{name}`.", remedy='Replace its rows instead: `mode="overwrite"`.'
+                "A transaction of this lake is open in this block.", remedy="Use it, or end it first."
             )
-        with recorded_changes() as changes:
-            try:
-                result = work(self.lake, self._commit)
-            finally:  # the draft may have the change even if the verb was interrupted
-                self._changes.setdefault(str(name).lower(), (name, []))[1].extend(changes)
+
+    def _end(self) -> None:
+        _OPEN.set(tuple(other for other in _OPEN.get() if other is not self))
+
+    def look_up(self, table: str) -> None:
+        """Make the draft hold a table that is to be read, or all tables that a view may read."""
+        name = self._adopted(table)
+        if (adopted := self._draft.tables[name.key]) is not None:
+            self._reads.tables[name.key] = adopted.table
+        elif self._draft.has_view(name):
+            self.look_up_all()
+        else:
+            self._reads.tables[name.key] = None
+
+    def look_up_all(self) -> None:
+        """Make the draft hold all tables of the lake, to be read."""
+        self._draft.adopt_all()
+        self._reads.everything = True
+
+    def run(self, mode: str, table: str, verb: "Callable[[DuckLake], WriteResult]") -> WriteResult:
+        """Run a verb in the draft."""
+        name = self._adopted(table)
+        if self._earlier is not None:
+            result = WriteResult(str(name), mode, self._earlier, self._earlier, replayed=True)
+        else:
+            if self._draft.has_dropped(name):
+                raise UnsupportedStatementError(
+                    f"The transaction has dropped `{name}`.", remedy='Replace its rows instead: `mode="overwrite"`.'
+                )
+            result = verb(self.lake)
         self._results.append(result)
         return result
 
     def drop(self, table: str) -> None:
         """Drop a table in the draft."""
-        from ducklake_orch.catalog.commit import TableChange
+        name = self._adopted(table)
+        if self._earlier is None:
+            self.lake.drop_table(table)
+            self._draft.record_drop(name)
 
-        name = self.adopt(table)
-        if self.earlier is not None:
-            return
-        self.lake.drop_table(table, commit=self._commit)
-        if (adopted := self._draft.tables[str(name).lower()]) is not None:
-            dropped = TableChange(name, adopted.table, adopted.table, drops=True)
-            self._changes.setdefault(str(name).lower(), (name, []))[1].append(dropped)
-
-    def publish(
-        self, key: str | None, expect_snapshot: int | None, unchanged: "Sequence[TableName]"
-    ) -> TransactionResult:
+    def publish(self, expect_snapshot: int | None, *, serializable: bool) -> TransactionResult:
         """Commit everything as one snapshot."""
         from dataclasses import replace
 
         from ducklake_orch.catalog.transactions import publish
 
-        if self.earlier is not None:
-            return TransactionResult(self.earlier, self.earlier, self._results, replayed=True)
-        done = publish(
-            self._draft, self._write, self._staged(), key=key, expect_snapshot=expect_snapshot, unchanged=unchanged
-        )
+        if self._earlier is not None:
+            return TransactionResult(self._earlier, self._earlier, self._results, replayed=True)
+        reads = self._reads if serializable else None
+        done = publish(self._draft, self._write, key=self._key, expect_snapshot=expect_snapshot, reads=reads)
         snapshot, previous = done.snapshot_id, done.previous_snapshot_id
         writes = [
             replace(result, snapshot_id=snapshot, previous_snapshot_id=previous, replayed=done.replayed)
@@ -309,16 +292,10 @@ class _Open:
         duration = time.monotonic() - self._started
         return TransactionResult(snapshot, previous, writes, duration_s=duration, replayed=done.replayed)
 
-    def _staged(self) -> "list[StagedTable]":
-        from ducklake_orch.catalog.transactions import StagedTable
+    def _adopted(self, table: str) -> "TableName":
+        """Make the draft hold a table, if the lake has it, and return its name."""
+        from ducklake_orch.engine.quoting import table_name
 
-        return [
-            StagedTable(name, self._draft.tables[key], tuple(changes))
-            for key, (name, changes) in self._changes.items()
-            if changes
-        ]
-
-    def _clean_up(self) -> None:
-        from ducklake_orch.catalog.transactions import remove_unpublished
-
-        remove_unpublished(self._draft, self._write, self._staged())
+        name = table_name(table)
+        self._draft.adopt(name)
+        return name

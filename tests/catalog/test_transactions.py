@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +33,13 @@ ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"], "price": [10.0
 
 
 Verb = Callable[[Any], Any]
+T = TypeVar("T")
+
+
+def in_other_thread(work: Callable[[], T]) -> T:
+    """Run a rival that has a transaction of its own."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
 
 
 def ids(lake: DuckLake, table: str = "orders") -> list[int]:
@@ -355,7 +363,7 @@ def test_serializable_transactions_cannot_skew_writes(shop: DuckLake) -> None:
         with shop.transaction(isolation=isolation) as tx:
             if tx.read("orders").num_rows + tx.read("other").num_rows >= 6:
                 tx.delete(table, "true")
-            rival()
+            in_other_thread(rival)
 
     with pytest.raises(ConflictError, match=r"`main.other` in snapshot"):
         withdraw("orders", "serializable", lambda: withdraw("other", "serializable", lambda: None))
@@ -449,7 +457,7 @@ def test_the_same_key_in_two_concurrent_transactions_commits_once(
     once_at(monkeypatch, "files.written", lambda: None)
     with shop.transaction(idempotency_key="run 7") as tx:
         append(tx)
-        first = transact()
+        first = in_other_thread(transact)
     assert tx.result is not None
     assert (tx.result.replayed, tx.result.snapshot_id) == (True, first.snapshot_id)
     assert ids(shop) == [1, 2, 3, 7]
@@ -530,6 +538,33 @@ def test_a_transaction_is_used_once_in_its_own_thread(shop: DuckLake) -> None:
         tx.delete("orders", "id = 1")
     with pytest.raises(TransactionClosedError, match="already been used"), tx:
         pass
+
+
+@catalogs(quick=[SQLITE])
+def test_transactions_of_a_lake_do_not_nest_but_those_of_two_lakes_do(shop: DuckLake, tmp_path: Path) -> None:
+    other = DuckLake.local(tmp_path / "other")
+    with shop.transaction() as tx:
+        with pytest.raises(UnsupportedStatementError, match="is open in this block"), shop.transaction():
+            pass
+        with other.transaction() as inner:
+            inner.write(ORDERS, "orders", mode="append")
+        tx.delete("orders", "id = 1")
+    assert (ids(shop), ids(other)) == ([2, 3], [1, 2, 3])
+
+
+@catalogs(quick=[SQLITE])
+def test_a_forked_process_can_neither_use_nor_end_a_transaction(shop: DuckLake) -> None:
+    with shop.transaction() as tx:
+        tx.delete("orders", "id = 1")
+
+        def use() -> None:
+            for attempt in (lambda: tx.delete("orders", "id = 2"), lambda: tx.__exit__(None, None, None)):
+                with pytest.raises(TransactionClosedError, match="another thread or process"):
+                    attempt()
+
+        assert not dies_at("never", use)
+        tx.delete("orders", "id = 3")
+    assert ids(shop) == [2]
 
 
 @catalogs(quick=[SQLITE])

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.commit.late_rows import inlined_versions_of
     from ducklake_orch.catalog.commit.native_commit import commit_change, commit_changes
-    from ducklake_orch.catalog.commit.recording import record_change, recorded_changes
+    from ducklake_orch.catalog.commit.recording import begin_recording, end_recording, record_change
     from ducklake_orch.catalog.commit.retire import NotAlignedError, Retired, file_states, partitions_condition
+    from ducklake_orch.catalog.commit.serializable_reads import Reads
     from ducklake_orch.catalog.commit.staged_deletes import DeleteFiles, InlinedDeletes, inlined_deletes
     from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, stored_path
     from ducklake_orch.catalog.commit.table_change import (

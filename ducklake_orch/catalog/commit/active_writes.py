@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 
 import duckdb
 
+from ducklake_orch.catalog.commit.recording import recording_of
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
@@ -102,15 +103,22 @@ def _running(write_id: str, snapshot: str, started: str, host: str, process: str
 
 
 @contextmanager
-def leased(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
+def leased(config: LakeConfig, write: Write, snapshot: int, parts: Sequence[str] = ()) -> Iterator[None]:
     """Protect what a write needs from maintenance, for the duration of a block that does not hold the lake's lock.
+
+    A write in the draft of a transaction becomes a part of the transaction, whose lease protects its files to the end.
 
     Args:
         config: The lake.
         write: The write.
         snapshot: The snapshot that it was planned on.
+        parts: The ids of writes whose files the write commits; it can grow.
     """
-    running = _Running(config, write, snapshot)
+    if (draft := recording_of(config)) is not None:
+        draft.write_ids.append(write.write_id)
+        yield
+        return
+    running = _Running(config, write, snapshot, parts)
     _WATCH.add(running)
     try:
         yield
@@ -122,16 +130,16 @@ def leased(config: LakeConfig, write: Write, snapshot: int) -> Iterator[None]:
 def record_lease(config: LakeConfig, write: Write, snapshot: int) -> None:
     """Record a lease until `remove_lease`, or for a day, for a write that one process begins and another ends."""
     try:
-        _record_lease(config, write, snapshot, time.time(), _HANDED_OVER_S)
+        _record_lease(config, write, snapshot, [], time.time(), _HANDED_OVER_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
         _log_failure(config, write, error)
 
 
-def remove_lease(config: LakeConfig, write: Write) -> None:
+def remove_lease(config: LakeConfig, write: Write, parts: Sequence[str] = ()) -> None:
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {literal(write.write_id)}")
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(write, parts))})")
 
     try:
         TABLE.write(config, f"deleting the lease of {write.purpose}", delete)
@@ -139,20 +147,26 @@ def remove_lease(config: LakeConfig, write: Write) -> None:
         _log_failure(config, write, error)
 
 
-def _record_lease(config: LakeConfig, write: Write, snapshot: int, started: float, seconds: float) -> None:
+def _record_lease(
+    config: LakeConfig, write: Write, snapshot: int, parts: Sequence[str], started: float, seconds: float
+) -> None:
     # Use the catalog's clock: hosts' clocks differ, and a lease must not lapse because of that.
-    now, write_id = _now(config), literal(write.write_id)
+    now, ids = _now(config), _literals(write, parts)
     began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
     values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
     purpose = dialect_of(config).text_literal(write.purpose)
 
     def record(transaction: MetadataTransaction) -> None:
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id = {write_id} OR lapses_at <= {now}")
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(ids)}) OR lapses_at <= {now}")
         columns = "write_id, snapshot_id, started_at, lapses_at, host, process, purpose"
-        row = ", ".join([write_id, *values, purpose])
-        transaction.change(TABLE.name, f"INSERT INTO {{}} ({columns}) VALUES ({row})")
+        rows = ", ".join(f"({', '.join([write_id, *values, purpose])})" for write_id in ids)
+        transaction.change(TABLE.name, f"INSERT INTO {{}} ({columns}) VALUES {rows}")
 
     TABLE.write(config, f"recording the lease of {write.purpose}", record)
+
+
+def _literals(write: Write, parts: Sequence[str]) -> list[str]:
+    return [literal(write_id) for write_id in dict.fromkeys([write.write_id, *parts])]
 
 
 def _log_failure(config: LakeConfig, write: Write, error: Exception) -> None:
@@ -174,6 +188,7 @@ class _Running:
         config: The lake.
         write: The write.
         snapshot: The snapshot that it was planned on.
+        parts: The ids of writes whose files it commits.
         started: When it began, by the wall clock.
         begun: When it began, by the monotonic clock.
         renewed: When its lease was last renewed, by the monotonic clock; None if it has no lease.
@@ -184,6 +199,7 @@ class _Running:
     config: LakeConfig
     write: Write
     snapshot: int
+    parts: Sequence[str]
     started: float = field(default_factory=time.time)
     begun: float = field(default_factory=time.monotonic)
     renewed: float | None = None
@@ -199,7 +215,7 @@ class _Running:
             if self.ended:
                 return
             try:
-                _record_lease(self.config, self.write, self.snapshot, self.started, _LAPSE_S)
+                _record_lease(self.config, self.write, self.snapshot, self.parts, self.started, _LAPSE_S)
                 self.renewed = now
             except (duckdb.Error, DuckLakeOrchError) as error:
                 _log_failure(self.config, self.write, error)
@@ -209,7 +225,7 @@ class _Running:
         with self.lock:
             self.ended = True
         if self.renewed is not None:
-            remove_lease(self.config, self.write)
+            remove_lease(self.config, self.write, self.parts)
 
 
 class _Watch:

@@ -16,6 +16,7 @@ from ducklake_orch.catalog.metadata import (
     stored_types,
     table_exists,
 )
+from ducklake_orch.engine.quoting import folded
 
 _COLUMN = {
     "column_id": "BIGINT",
@@ -62,13 +63,13 @@ def number_table(
         transaction: The commit.
         table: The table.
         next_id: The next free catalog id.
-        new_schemas: Ids of the schemas that the commit creates, by their names in lower case; a new one is added.
+        new_schemas: Ids of the schemas that the commit creates, by their folded names; a new one is added.
     """
     schema = transaction.metadata.find_schema(table.schema, transaction.latest.snapshot_id)
-    schema_id = schema[0] if schema else new_schemas.get(table.schema.lower())
+    schema_id = schema[0] if schema else new_schemas.get(folded(table.schema))
     makes_schema = schema_id is None
     if schema_id is None:
-        schema_id = new_schemas[table.schema.lower()] = next_id
+        schema_id = new_schemas[folded(table.schema)] = next_id
         next_id += 1
     made = replace(table, table_id=next_id, schema_id=schema_id)
     next_id += 1

@@ -4,35 +4,19 @@ The entry points are `commit_change` for one table and `commit_changes` for seve
 the commit: when a concurrent commit takes the snapshot id first, the next attempt only assigns new ids.
 """
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ducklake_orch.catalog.commit import conflicts, ddl, idempotency
-from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
-from ducklake_orch.catalog.commit.duplicate_files import refuse_known
-from ducklake_orch.catalog.commit.expect_snapshot import check_expected, judge_rollback
-from ducklake_orch.catalog.commit.late_rows import check_late_rows
+from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.commit.recording import record_change
-from ducklake_orch.catalog.commit.retire import Retired, file_states, find_retired
-from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, prepare_inlined
-from ducklake_orch.catalog.commit.table_change import Committed, ExactRows, Rollback, TableChange
-from ducklake_orch.catalog.commit.table_statistics import widen_table_statistics, write_table_statistics
-from ducklake_orch.catalog.metadata import (
-    NOW,
-    MetadataTransaction,
-    NewDeleteFile,
-    Relation,
-    TableDef,
-    Token,
-    format_tokens,
-)
+from ducklake_orch.catalog.commit.serializable_reads import Reads, judge_reads
+from ducklake_orch.catalog.commit.staged_files import prepare, prepare_inlined
+from ducklake_orch.catalog.commit.table_change import Committed, TableChange
+from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
+from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, Token, format_tokens
 from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_superseded
-from ducklake_orch.errors import StalePlanError
-
-log = logging.getLogger("ducklake_orch")
 
 
 def commit_change(session: Session, write: Write, change: TableChange) -> Committed:
@@ -41,7 +25,12 @@ def commit_change(session: Session, write: Write, change: TableChange) -> Commit
 
 
 def commit_changes(
-    session: Session, write: Write, changes: Sequence[TableChange], *, key: str | None = None
+    session: Session,
+    write: Write,
+    changes: Sequence[TableChange],
+    *,
+    key: str | None = None,
+    reads: Reads | None = None,
 ) -> list[Committed]:
     """Commit changes of different tables as one snapshot, exactly once.
 
@@ -50,6 +39,7 @@ def commit_changes(
         write: Identity of the write. Its id is stored in the snapshot, so that a lost answer to COMMIT can be resolved.
         changes: The changes to commit, at most one for each table.
         key: The caller's idempotency key for all changes together; if it is already committed, nothing is.
+        reads: What no other commit may have changed.
 
     Returns:
         The outcome of each change.
@@ -70,14 +60,14 @@ def commit_changes(
         idempotency.make_table(session)
 
     def work(transaction: MetadataTransaction) -> list[Committed]:
-        parts = [_TableCommit(transaction, write, *part, written) for part in zip(changes, ready, strict=True)]
-        return _Commit(transaction, write, parts, key).run()
+        parts = [TableCommit(transaction, write, *part, written) for part in zip(changes, ready, strict=True)]
+        return _Commit(transaction, write, parts, key, reads).run()
 
     with session.instance.one_thread():
         results = commit_through(MetadataTransaction, session, write, work, settle=False)
     pairs = list(zip(changes, results, strict=True))
     for change, _ in pairs:
-        record_change(change)
+        record_change(session.config, change)
     added = [file.path for change, result in pairs if result.files_added for file in change.files]
     write.kept = frozenset([*added, *(path for result in results for path in result.delete_files)])
     deletes = [path for change in changes if change.deletes for path in change.deletes.paths]
@@ -90,26 +80,14 @@ def commit_changes(
 
 
 @dataclass
-class _Numbers:
-    """The next free ids of a commit.
-
-    Attributes:
-        schemas: Ids of the schemas that the commit creates, by their names in lower case.
-    """
-
-    catalog_id: int
-    file_id: int
-    schemas: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
 class _Commit:
     """One attempt to commit changes of several tables as one snapshot."""
 
     transaction: MetadataTransaction
     write: Write
-    parts: Sequence["_TableCommit"]
+    parts: Sequence["TableCommit"]
     key: str | None = None
+    reads: Reads | None = None
 
     def run(self) -> list[Committed]:
         """Check all changes for conflicts and write the snapshot, both against the latest state of the catalog."""
@@ -120,13 +98,15 @@ class _Commit:
             self.key is not None
             and (committed := idempotency.find_in(transaction, idempotency.WHOLE_LAKE, self.key)) is not None
         ):
-            replayed = committed[1] != self.write.write_id
-            return [Committed(committed[0], latest.snapshot_id, replayed=replayed) for _ in self.parts]
+            refuse_own_key(committed[1], self.write)
+            return [Committed(committed[0], latest.snapshot_id, replayed=True) for _ in self.parts]
         for part in self.parts:
             part.check()
         if not (pending := [part for part in self.parts if part.done is None]):
             return [part.outcome for part in self.parts]
-        snapshot, numbers = latest.snapshot_id + 1, _Numbers(latest.next_catalog_id, latest.next_file_id)
+        if self.reads is not None:
+            judge_reads(transaction, self.reads)
+        snapshot, numbers = latest.snapshot_id + 1, Numbers(latest.next_catalog_id, latest.next_file_id)
         for part in pending:
             part.number(numbers)
         # Retire inlined rows before inserting the snapshot. A writer that does not take the lake's lock first locks
@@ -144,7 +124,7 @@ class _Commit:
         self._finish(snapshot, [token for part in pending for token in part.tokens])
         return [part.outcome for part in self.parts]
 
-    def _add_snapshot(self, snapshot: int, numbers: _Numbers, version: int) -> None:
+    def _add_snapshot(self, snapshot: int, numbers: Numbers, version: int) -> None:
         row = {"snapshot_id": snapshot, "snapshot_time": NOW, "schema_version": version}
         # Readers take their cached statistics for current as long as `next_file_id` is the same, so every commit
         # increases it.
@@ -159,253 +139,3 @@ class _Commit:
         self.transaction.insert_row("ducklake_snapshot_changes", row)
         if self.key is not None:
             idempotency.record(self.transaction, idempotency.WHOLE_LAKE, self.key, snapshot, write.write_id)
-
-
-@dataclass
-class _TableCommit:
-    """The part of a commit that changes one table.
-
-    Attributes:
-        written: Paths of the delete files that the attempts write; all attempts append to the same list.
-        done: The outcome, once there is one.
-        current: The table as it is in the catalog; None if it does not exist.
-        table: The table as the commit leaves it, once it is numbered.
-        defines: Whether the commit creates or alters the table.
-        new: The table to create, if there is one.
-        new_version: Whether the commit takes a new schema version.
-    """
-
-    transaction: MetadataTransaction
-    write: Write
-    change: TableChange
-    ready: PreparedFiles
-    written: list[str]
-    tokens: list[Token] = field(default_factory=list)
-    done: Committed | None = None
-    current: TableDef | None = None
-    defines: bool = False
-    retired: Retired = field(default_factory=Retired)
-    inlined_table: str | None = None
-    new_version: bool = False
-    new: ddl.NewTable | None = None
-    deletes: list[NewDeleteFile] = field(default_factory=list)
-    first_id: int = 0
-
-    @property
-    def outcome(self) -> Committed:
-        """The outcome of a part that is done."""
-        assert self.done is not None  # noqa: S101 - `run` has ended
-        return self.done
-
-    def check(self) -> None:
-        """Check the change for conflicts, and find what it retires; a change that does nothing is done."""
-        transaction, change, latest = self.transaction, self.change, self.transaction.latest
-        current = self.current = self._current()
-        self.done = self._replayed(current)
-        if self.done is not None:
-            return
-        self.defines = conflicts.judge_table(change, current) or change.drops
-        if self.defines and current is not None:
-            conflicts.judge_new_columns(transaction.metadata, current, change.target)
-        if change.adopted:
-            copied = any(file.path != path for file, path in zip(change.files, change.adopted, strict=False))
-            if current is not None or not copied:  # copies are only refused beside rows of the same table
-                refuse_known(transaction.metadata, current or change.target, change.adopted, copied=copied)
-        check_expected(transaction, change, current)
-        self.retired = Retired() if current is None else self._retired(current)
-        if not (self.ready.rows or change.deletes or self.retired or self.defines):
-            self.done = Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
-            return
-        if change.few and self.ready.rows and current is not None and not self.defines:
-            self.inlined_table = ddl.inlined_table(transaction, current)
-        # The table that holds inlined rows is part of the schema. An engine that has cached this schema version does
-        # not search for a new one, so creating one takes a new version.
-        inlines = change.few is not None and self.ready.rows > 0
-        self.new_version = self.defines or (inlines and self.inlined_table is None)
-
-    def number(self, numbers: _Numbers) -> None:
-        """Assign catalog ids to a new table."""
-        if self.current is None:
-            self.new = ddl.number_table(self.transaction, self.change.target, numbers.catalog_id, numbers.schemas)
-            numbers.catalog_id = self.new.next_id
-            conflicts.judge_new_table(self.transaction.metadata, self.new.table, self.transaction.latest.snapshot_id)
-
-    def retire_inlined(self, snapshot: int) -> None:
-        """End the inlined rows that the change retires."""
-        for inlined, row_ids in self.retired.inlined.items():
-            end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL"
-            if row_ids is None:
-                self.transaction.change(inlined, end)
-            else:
-                self.transaction.change_each(inlined, f"{end} AND", "row_id", row_ids)
-
-    def write_deletes(self, snapshot: int, numbers: _Numbers) -> None:
-        """Write the delete files of this snapshot, and assign the ids of all new files.
-
-        Delete files are for data files that lose some rows, and for retired data files with inlined deletions.
-        """
-        if self.current is not None:
-            deletes = delete_files_of_retired(
-                self.transaction, self.current, self.retired, snapshot, self.write.write_id
-            )
-            self.written += [file.path for file in deletes]
-            self.deletes = [*deletes, *(self.change.deletes.numbered(snapshot) if self.change.deletes else ())]
-        self.first_id = numbers.file_id
-        numbers.file_id += self.ready.mappings + self.ready.count + len(self.deletes)
-
-    def insert(self, snapshot: int, version: int) -> None:
-        """Write the table, and retire and add its files and rows."""
-        transaction, change = self.transaction, self.change
-        if change.drops and self.current is not None:
-            self.tokens.append(ddl.drop_table(transaction, self.current, snapshot))
-            self.done = Committed(snapshot, transaction.latest.snapshot_id, self.current.table_id)
-            return
-        if self.new is not None:
-            self.tokens += ddl.create_table(transaction, self.new, snapshot)
-            table = self.new.table
-        else:
-            assert self.current is not None  # noqa: S101 - else there is a new one
-            table = self.current
-            if self.defines:
-                self.tokens.append(ddl.alter_columns(transaction, table, change.target, snapshot))
-                table = replace(table, columns=change.target.columns)
-        if self.new_version:
-            row = {"begin_snapshot": snapshot, "schema_version": version, "table_id": table.table_id}
-            transaction.insert_row("ducklake_schema_versions", row)
-            self.inlined_table = ddl.add_inlined_table(transaction, table, version)
-        self._retire_files(table, snapshot)
-        self._add_files(table, snapshot)
-        self._add_inlined(table, snapshot)
-        insert_delete_files(transaction, table, self.deletes, self.first_id + self.ready.mappings + self.ready.count)
-        if change.key is not None:
-            idempotency.record(transaction, table.table_id, change.key, snapshot, self.write.write_id)
-        self.done = Committed(
-            snapshot,
-            transaction.latest.snapshot_id,
-            table.table_id,
-            rows_removed=self.retired.rows,
-            rows_added=self.ready.rows,
-            files_added=self.ready.count,
-            files_removed=self.retired.file_count,
-            delete_files=tuple(delete.path for delete in self.deletes),
-        )
-
-    def _current(self) -> TableDef | None:
-        """Return the current table, or None if it does not exist; reuse the planned one if the schema is the same."""
-        latest, change = self.transaction.latest, self.change
-        if change.known is not None and latest.schema_version == change.planned_version:
-            return change.known
-        return self.transaction.metadata.find_table(change.table, latest.snapshot_id)
-
-    def _replayed(self, current: TableDef | None) -> Committed | None:
-        change, latest = self.change, self.transaction.latest.snapshot_id
-        if change.key is None or current is None or not change.replays:
-            return None
-        if (committed := idempotency.find_in(self.transaction, current.table_id, change.key)) is None:
-            return None
-        snapshot, write_id = committed
-        if write_id == self.write.write_id:  # this write committed in an earlier attempt, whose answer was lost
-            return Committed(
-                snapshot, latest, current.table_id, rows_added=self.ready.rows, files_added=self.ready.count
-            )
-        undone = idempotency.undone_by(self.transaction.metadata, current.table_id, snapshot)
-        return Committed(snapshot, latest, current.table_id, replayed=True, undone_by=undone)
-
-    def _retired(self, table: TableDef) -> Retired:
-        """Check for conflicts with the rows that the change retires, and return those rows."""
-        transaction, change = self.transaction, self.change
-        if isinstance(change.remove, Rollback):
-            judge_rollback(transaction, change.remove, table)
-        if conflicts.planned_files(change):
-            conflicts.judge_files(change, file_states(transaction, table, conflicts.planned_files(change)))
-        if isinstance(change.remove, ExactRows):
-            check_late_rows(transaction, change.remove, table)
-        return find_retired(transaction, change, table)
-
-    def _retire_files(self, table: TableDef, snapshot: int) -> None:
-        transaction, retired = self.transaction, self.retired
-        statement = (
-            f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table.table_id} AND end_snapshot IS NULL"
-        )
-        for name in ("ducklake_data_file", "ducklake_delete_file"):
-            if retired.all_files:
-                transaction.change(name, statement)
-            else:
-                transaction.change_each(name, f"{statement} AND", "data_file_id", retired.file_ids)
-        if self.change.remove is not None:
-            # Record both tokens even if nothing was retired or added, so that concurrent writers re-check. With
-            # `deleted_from_table` alone, a concurrent DELETE by the engine would overlook that a delete file was
-            # replaced.
-            self.tokens += [Token("inserted_into_table", table.table_id), Token("deleted_from_table", table.table_id)]
-        if retired.inlined or self.change.deletes:
-            # Without this token, two concurrent changes by the engine would bring the rows back: a flush, and an
-            # inlined deletion from a data file that gets a delete file in this commit.
-            self.tokens.append(Token("inlined_delete", table.table_id))
-
-    def _add_files(self, table: TableDef, snapshot: int) -> None:
-        ready, transaction = self.ready, self.transaction
-        if not ready.count:
-            return
-        first_mapping = self.first_id
-        first_file = first_mapping + ready.mappings
-        first_row = self._count_rows(table)
-        of_table = {"table_id": table.table_id}
-        if ready.mappings:
-            columns, rows = {"mapping": "BIGINT"}, [(n,) for n in range(ready.mappings)]
-            transaction.insert(
-                "ducklake_column_mapping",
-                Relation.of(columns, rows),
-                constants=of_table | {"type": "map_by_name"},
-                shifts={"mapping_id": ("mapping", first_mapping)},
-            )
-            transaction.insert("ducklake_name_mapping", ready.names, shifts={"mapping_id": ("mapping", first_mapping)})
-        number = {"data_file_id": ("ordinal", first_file)}
-        transaction.insert(
-            "ducklake_data_file",
-            ready.files,
-            constants=of_table
-            | {"begin_snapshot": snapshot, "file_format": "parquet"}
-            | {"partition_id": table.partition.partition_id if table.partition and table.partition.fields else None},
-            shifts=number | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},
-        )
-        transaction.insert("ducklake_file_partition_value", ready.values, constants=of_table, shifts=number)
-        transaction.insert("ducklake_file_column_stats", ready.stats, constants=of_table, shifts=number)
-        transaction.insert("ducklake_file_variant_stats", ready.variants, constants=of_table, shifts=number)
-        self.tokens.append(Token("inserted_into_table", table.table_id))
-
-    def _add_inlined(self, table: TableDef, snapshot: int) -> None:
-        """Insert inlined rows, which the catalog itself stores."""
-        inlinable_rows = self.change.few
-        if inlinable_rows is None or not self.ready.rows:
-            return
-        if self.inlined_table is None:
-            raise StalePlanError(
-                f"The catalog can no longer inline rows of `{table}`.",
-                remedy="Retry the write: planned again, it can succeed.",
-            )
-        first_row = self._count_rows(table)
-        self.transaction.insert(
-            self.inlined_table,
-            inlinable_rows.stored,
-            constants={"begin_snapshot": snapshot},
-            shifts={"row_id": (inlinable_rows.ordinal, first_row)},
-        )
-        self.tokens.append(Token("inlined_insert", table.table_id))
-
-    def _count_rows(self, table: TableDef) -> int:
-        """Add the new rows to the table's statistics, and return the row id of the first new row."""
-        transaction, ready, table_id = self.transaction, self.ready, table.table_id
-        counts = transaction.metadata.table_sql("ducklake_table_stats")
-        rows = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")
-        if not rows:
-            row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.new_rows}
-            transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})
-            write_table_statistics(transaction, table_id, ready.summary)
-            return 0
-        transaction.change(
-            "ducklake_table_stats",
-            f"UPDATE {{}} SET record_count = record_count + {ready.rows}, next_row_id = next_row_id + {ready.new_rows},"
-            f" file_size_bytes = file_size_bytes + {ready.size} WHERE table_id = {table_id}",
-        )
-        widen_table_statistics(transaction, table, ready.summary)
-        return int(rows[0][0])

@@ -114,8 +114,8 @@ class TableChange:
         replays: Whether a key that is already committed makes this change a replay; if not, the key is recorded again.
         only_new: Whether the change must create the table.
         planned_version: The lake's schema version when the change was planned; while it is the same, so is the table.
-        adopted: Paths of files that another program wrote and that the lake must not have yet. `files` begin with these
-            files or copies of them.
+        adopted: Paths of those files that another program wrote; the lake must not have them yet.
+        copied: Paths of files that another program wrote and whose rows are added; the table must not have them yet.
         few: Rows to store inlined in the catalog, if there are no files.
         drops: Whether the table is dropped; all of the above but `table`, `known` and `target` is then left out.
     """
@@ -132,6 +132,7 @@ class TableChange:
     only_new: bool = False
     planned_version: int | None = None
     adopted: tuple[str, ...] = ()
+    copied: tuple[str, ...] = ()
     few: InlinableRows | None = None
     drops: bool = False
 

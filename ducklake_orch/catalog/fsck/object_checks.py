@@ -1,6 +1,7 @@
 """Checks of schemas, tables, columns, layouts and options: the objects that the names in a query refer to."""
 
 from ducklake_orch.catalog.fsck.check import Check
+from ducklake_orch.engine.quoting import folded_sql
 
 CHECKS = [
     Check(
@@ -38,39 +39,36 @@ CHECKS = [
         "error",
         "The name refers to one of them; the tables of the other cannot be accessed.",
         "Rename one: change `schema_name` of its row in ducklake_schema.",
-        sql="""
+        sql=f"""
             SELECT NULL, NULL, 'schemas ' || string_agg(schema_id, ', ' ORDER BY schema_id) || ' are called '
                    || any_value(schema_name)
-            FROM ducklake_schema WHERE end_snapshot IS NULL GROUP BY lower(schema_name) HAVING count(*) > 1""",
+            FROM ducklake_schema WHERE end_snapshot IS NULL GROUP BY {folded_sql("schema_name")} HAVING count(*) > 1""",
     ),
     Check(
         "duplicate-table-name",
         "error",
         "The name refers to one of them; the rows of the other cannot be accessed.",
         "Rename one: change its name in the live row of ducklake_table or ducklake_view.",
-        sql="""
+        sql=f"""
             SELECT max(table_id), NULL, string_agg(what || ' ' || id, ', ' ORDER BY id) || ' are called '
                    || any_value(name)
             FROM (SELECT DISTINCT schema_id, table_id, table_id AS id, 'table' AS what, table_name AS name
                   FROM ducklake_table WHERE end_snapshot IS NULL
                   UNION ALL SELECT DISTINCT schema_id, NULL, view_id, 'view', view_name
                   FROM ducklake_view WHERE end_snapshot IS NULL)
-            GROUP BY schema_id, lower(name) HAVING count(DISTINCT id) > 1""",
+            GROUP BY schema_id, {folded_sql("name")} HAVING count(DISTINCT id) > 1""",
     ),
     Check(
         "duplicate-column-name",
         "error",
         "The table cannot be read, or the name refers to only one of them.",
         "Change `column_name` of one of the live rows in ducklake_column.",
-        sql="""
+        sql=f"""
             SELECT table_id, NULL, 'columns ' || string_agg(column_id, ', ' ORDER BY column_id) || ' are called '
                    || any_value(column_name)
             FROM (SELECT DISTINCT table_id, parent_column, column_id, column_name FROM ducklake_column
                   WHERE end_snapshot IS NULL)
-            -- Names are the same in any case of ASCII letters; `É` and `é` are two columns.
-            GROUP BY table_id, parent_column,
-                     translate(column_name, 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', 'abcdefghijklmnopqrstuvwxyz')
-            HAVING count(*) > 1""",
+            GROUP BY table_id, parent_column, {folded_sql("column_name")} HAVING count(*) > 1""",
     ),
     Check(
         "object-without-schema",

@@ -161,7 +161,8 @@ class _Registration:
             tuple(files),
             key=request.idempotency_key,
             replays=True,
-            adopted=tuple(sources),
+            adopted=() if request.copy else tuple(sources),
+            copied=tuple(sources) if request.copy else (),
         )
         with open_session(self._config, entering=False) as session:
             return commit_change(session, self._write, change)

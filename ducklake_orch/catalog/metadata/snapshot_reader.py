@@ -21,7 +21,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
@@ -88,7 +88,7 @@ class Metadata:
         """Return the id and the folder of a schema at a snapshot, or None if no schema has that name."""
         columns = "schema_id, schema_name, path, path_is_relative"
         for row in self.rows(f"SELECT {columns} FROM {self.table_sql('ducklake_schema')} WHERE {live(at)}"):
-            if (text(row[1]) or "").lower() == name.lower():
+            if folded(text(row[1]) or "") == folded(name):
                 return int(row[0]), join_path(self.data_path(), row[2], row[3])
         return None
 
@@ -98,6 +98,10 @@ class Metadata:
             SELECT s.schema_name, v.view_name FROM {self.table_sql("ducklake_view")} v
             JOIN {self.table_sql("ducklake_schema")} s USING (schema_id) WHERE {live(at, "v")} AND {live(at, "s")}""")
         return any(TableName(schema, name).names(text(row[0]) or "", text(row[1]) or "") for row in rows)
+
+    def is_taken(self, name: TableName, at: int) -> bool:
+        """Return whether a table or a view has a name at a snapshot."""
+        return self._table_row(name, at) is not None or self.has_view(*name, at)
 
     def find_table(self, wanted: TableName, at: int) -> TableDef | None:
         """Return a table at a snapshot, or None if no table has that name."""

@@ -10,7 +10,6 @@ from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.transactions.draft import Draft
-    from ducklake_orch.catalog.transactions.net_change import StagedTable
     from ducklake_orch.catalog.transactions.publishing import (
         publish,
         published_snapshot,

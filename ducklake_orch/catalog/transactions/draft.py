@@ -14,6 +14,7 @@ from pathlib import Path
 
 import duckdb
 
+from ducklake_orch.catalog.commit import TableChange, begin_recording, end_recording
 from ducklake_orch.catalog.metadata import SnapshotRow, TableDef
 from ducklake_orch.catalog.search import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.transactions.table_copy import (
@@ -26,8 +27,10 @@ from ducklake_orch.catalog.transactions.table_copy import (
 )
 from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.exactly_once import Write, refuse_without_message
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
+from ducklake_orch.errors import ConflictError
 
 
 @dataclass(frozen=True)
@@ -55,37 +58,38 @@ class Draft:
 
     Args:
         lake: The lake.
+        write: The transaction.
 
     Attributes:
         lake: The lake.
         config: The draft, as a lake of its own.
         base: The snapshot that the draft begins from.
-        tables: The tables that were looked for, by name in lower case; None for a table that the lake does not have.
-        lake_files: Paths of the lake's own files that the draft refers to.
+        recording: What the verbs do in the draft.
+        tables: The tables that were looked for, by the keys of their names; None for a name that no table has.
     """
 
-    def __init__(self, lake: LakeConfig) -> None:
+    def __init__(self, lake: LakeConfig, write: Write) -> None:
         self.lake = lake
-        self.tables: dict[str, AdoptedTable | None] = {}
-        self.lake_files: set[str] = set()
+        self.tables: dict[TableName, AdoptedTable | None] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="ducklake-orch-"))
+        self.config = self._config()
+        self.recording = begin_recording(self.config)
         try:
-            self.config = self._config()
-            self.base = self._create()
+            self.base = self._create(write)
         except BaseException:
             self.remove()
             raise
 
     def remove(self) -> None:
         """Delete the draft; the files that its verbs wrote stay."""
+        end_recording(self.config)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def adopt(self, wanted: TableName) -> AdoptedTable | None:
         """Copy a table as it is at the base snapshot, once; return None if the lake lacks it."""
-        key = str(wanted).lower()
-        if key not in self.tables:
-            self.tables[key] = self._adopted(wanted)
-        return self.tables[key]
+        if wanted.key not in self.tables:
+            self.tables[wanted.key] = self._adopted(wanted)
+        return self.tables[wanted.key]
 
     def adopt_all(self) -> None:
         """Copy all tables of the base snapshot."""
@@ -94,17 +98,33 @@ class Draft:
         for schema, table in names:
             self.adopt(TableName(schema, table))
 
+    def record_drop(self, name: TableName) -> None:
+        """Record that a verb has dropped a table."""
+        if (adopted := self.tables[name.key]) is not None:
+            self.recording.changes.append(TableChange(name, adopted.table, adopted.table, drops=True))
+
+    def has_dropped(self, name: TableName) -> bool:
+        """Whether a verb has dropped a table of the lake."""
+        return any(change.drops and change.table.key == name.key for change in self.recording.changes)
+
+    def has_view(self, name: TableName) -> bool:
+        """Whether a view of the base snapshot has a name."""
+        with planning(self.config, f"Looking for `{name}`", reads=True) as metadata:
+            return metadata.has_view(*name, metadata.latest().snapshot_id)
+
     def _adopted(self, wanted: TableName) -> AdoptedTable | None:
         with planning(self.lake, f"Reading `{wanted}` for a transaction", reads=True) as metadata:
+            if metadata.snapshot_time(self.base.snapshot_id) is None:
+                raise ConflictError(
+                    f"Snapshot {self.base.snapshot_id}, from which the transaction began, has expired.",
+                    remedy="Run the transaction again.",
+                )
             table = metadata.find_table(wanted, self.base.snapshot_id)
             if table is None:
                 return None
             plan = plan_rows(metadata, table, self.base, None, values=False)
             late = late_files(plan)
             copies = table_rows(metadata, plan, self.config, late)
-        # Known before the draft refers to them, so that no interrupt can make them look like files of the transaction.
-        for file in plan.scan.files:
-            self.lake_files.update((file.path, *(delete.path for delete in file.deletes)))
         hidden = hidden_rows(self.lake, plan, late)
         with self._writing() as con:
             create_inlined(con, self.config, plan, copies, hidden)
@@ -118,9 +138,10 @@ class Draft:
         none = dict.fromkeys(("metadata_schema", "automatic_migration"))
         return self.lake.model_copy(update=changes | none | {"options": {}, "attach_options": {}})
 
-    def _create(self) -> SnapshotRow:
+    def _create(self, write: Write) -> SnapshotRow:
         """Create the catalog with the lake's latest snapshot, its schemas, views and options; return the snapshot."""
         with planning(self.lake, "Beginning a transaction", reads=not self.lake.create_if_missing) as metadata:
+            refuse_without_message(write.purpose, write.info, required=metadata.requires_message())
             base = metadata.latest()
             copies, mark = lake_rows(metadata, base), metadata.lake_mark()
         with self._writing() as con:

@@ -1,5 +1,6 @@
 """Compare a table of a draft with its base, and fold everything that a transaction did to it into one change."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -65,9 +66,17 @@ class StagedTable:
         return {file.path: file for change in self.changes for file in change.files}
 
     @property
-    def adopted_paths(self) -> tuple[str, ...]:
-        """Paths of the files of other programs that were added, and of no copies."""
-        return tuple(path for change in self.changes for path in change.adopted)
+    def foreign(self) -> frozenset[str]:
+        """Paths of the files of other programs that were added."""
+        return frozenset(path for change in self.changes for path in change.adopted)
+
+
+def staged_tables(draft: Draft) -> list[StagedTable]:
+    """Return what the verbs of a transaction did, by table, in the order of their first changes."""
+    changes = defaultdict(list)
+    for change in draft.recording.changes:
+        changes[change.table.key].append(change)
+    return [StagedTable(found[0].table, draft.tables[key], tuple(found)) for key, found in changes.items()]
 
 
 def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: str) -> TableChange | None:
@@ -90,22 +99,22 @@ def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: s
     files = _staged_files(draft, staged, now, target, write_id)
     if base is None:
         # If another commit has created the table meanwhile, the verbs would have seen its rows.
-        return TableChange(staged.name, None, target, files, adopted=_adopted(staged, files), only_new=True)
+        return _with_sources(staged, TableChange(staged.name, None, target, files, only_new=True))
     removal, deletes = _removal(draft, staged, base, now, write_id)
-    return TableChange(
-        staged.name, base.table, target, files, removal, deletes=deletes, adopted=_adopted(staged, files)
-    )
+    return _with_sources(staged, TableChange(staged.name, base.table, target, files, removal, deletes=deletes))
 
 
-def _adopted(staged: StagedTable, files: Sequence[NewFile]) -> tuple[str, ...]:
-    """Return the paths of the files of other programs at the beginning of `files`."""
-    return tuple(file.path for file in files if file.path in staged.adopted_paths)
+def _with_sources(staged: StagedTable, change: TableChange) -> TableChange:
+    """Return a change that names the files of other programs whose rows it adds."""
+    adopted = tuple(file.path for file in change.files if file.path in staged.foreign)
+    anew = staged.foreign.difference(adopted) if change.files else ()
+    return replace(change, adopted=adopted, copied=(*anew, *(path for one in staged.changes for path in one.copied)))
 
 
 def _staged_files(
     draft: Draft, staged: StagedTable, now: RowPlan, target: TableDef, write_id: str
 ) -> tuple[NewFile, ...]:
-    """Return the files to add, those of other programs first.
+    """Return the files to add.
 
     A file is written anew without the rows that later verbs deleted, and where row ids of the draft are stored in it:
     another commit may have taken these ids.
@@ -126,9 +135,7 @@ def _staged_files(
                 or (known[file.path].has_row_ids and _has_new_ids(search, staged, now, file))
             ]
             written = _written_anew(search, staged, replace(now, target=target), anew, write_id)
-    kept = [known[file.path] for file in live if file not in anew]
-    kept.sort(key=lambda file: file.path not in staged.adopted_paths)
-    return (*kept, *written)
+    return (*(known[file.path] for file in live if file not in anew), *written)
 
 
 def _has_new_ids(search: RowSearch, staged: StagedTable, now: RowPlan, file: DataFile) -> bool:

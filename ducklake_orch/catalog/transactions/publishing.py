@@ -8,24 +8,24 @@ from ducklake_orch.catalog.commit import (
     WHOLE_LAKE,
     Committed,
     NotAlignedError,
-    Rollback,
+    Reads,
     TableChange,
     commit_changes,
     find_key,
     has_keys,
 )
-from ducklake_orch.catalog.metadata import paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.metadata import origin, paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
-from ducklake_orch.catalog.transactions.net_change import StagedTable, net_change
+from ducklake_orch.catalog.transactions.net_change import net_change, staged_tables
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
-from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, remove_unused
 from ducklake_orch.errors import (
     ConflictError,
+    DuckLakeOrchError,
     LakeNotFoundError,
     ObjectExistsError,
     SchemaConflictError,
@@ -38,35 +38,32 @@ log = logging.getLogger("ducklake_orch")
 def publish(
     draft: Draft,
     write: Write,
-    staged: Sequence[StagedTable],
     *,
     key: str | None = None,
     expect_snapshot: int | None = None,
-    unchanged: Sequence[TableName] = (),
+    reads: Reads | None = None,
 ) -> Committed:
     """Commit the changes of all tables as one snapshot, and return the outcome of the newest.
 
     Args:
         draft: The draft.
         write: Identity of the transaction.
-        staged: The tables that were changed.
         key: The caller's idempotency key.
         expect_snapshot: Refuse to replace rows that have changed since this snapshot.
-        unchanged: Tables that no other commit may have changed since the base of the draft.
+        reads: What no other commit may have changed.
 
     Raises:
         ConflictError: When another commit changed what the transaction depends on.
     """
     changes: list[TableChange] = []
-    reads = [read for name in unchanged if (read := _read(draft, name)) is not None]
     try:
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
-            for table in staged:
+            for table in staged_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
                     changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
-            results = commit_changes(session, write, [*reads, *changes], key=key)
+            results = commit_changes(session, write, changes, key=key, reads=reads)
     except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError) as error:
         failure = ConflictError(
             f"The transaction that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
@@ -86,14 +83,6 @@ def published_snapshot(lake: LakeConfig, key: str) -> int | None:
         return None
 
 
-def _read(draft: Draft, name: TableName) -> TableChange | None:
-    """Return a change of nothing, which conflicts with every commit that has changed the table."""
-    if (adopted := draft.adopt(name)) is None:
-        return None
-    nothing = Rollback(draft.base.snapshot_id, adopted.plan.scan.files, (), {}, 0)
-    return TableChange(name, adopted.table, adopted.table, remove=nothing)
-
-
 def _published(draft: Draft, write: Write, results: Sequence[Committed]) -> Committed:
     if not results:
         return Committed(draft.base.snapshot_id, draft.base.snapshot_id)
@@ -103,19 +92,24 @@ def _published(draft: Draft, write: Write, results: Sequence[Committed]) -> Comm
     return newest
 
 
-def remove_unpublished(draft: Draft, write: Write, staged: Sequence[StagedTable]) -> None:
+def remove_unpublished(draft: Draft, write: Write) -> None:
     """Delete the files that a transaction wrote and that no snapshot of the lake refers to.
 
-    None is deleted while the outcome of the commit is unknown. The files of other programs stay.
+    None is deleted while the outcome of the commit is unknown. The files of other programs stay. A failure is only
+    logged: raising it would hide the outcome of the transaction, and maintenance finds the files.
     """
     if write.in_doubt:
         log.warning("the files of %s are kept: its COMMIT may have succeeded", write.purpose)
         return
-    with planning(draft.config, "Listing the files of a transaction", reads=True) as metadata:
-        listed = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
-    foreign = {path for table in staged for path in table.adopted_paths}
-    if unused := sorted(listed - draft.lake_files - foreign - (write.kept or frozenset())):
+    try:
+        with planning(draft.config, "Listing the files of a transaction", reads=True) as metadata:
+            listed = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
+    except DuckLakeOrchError as error:
+        log.warning("the files of %s that are not used are left to maintenance: %s", write.purpose, error)
+        return
+    own = {path for path in listed if origin(path)[0] in draft.recording.write_ids}
+    if unused := sorted(own - (write.kept or frozenset())):
         remove_unused(draft.lake, unused)
     # Files that were written for the commit itself carry the id of the transaction.
-    for folder in {change.target.folder for table in staged for change in table.changes}:
+    for folder in {change.target.folder for change in draft.recording.changes}:
         remove_leftovers(draft.lake, write, folder)

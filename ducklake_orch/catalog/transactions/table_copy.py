@@ -69,7 +69,7 @@ def lake_rows(metadata: Metadata, base: SnapshotRow) -> Copies:
             f"SELECT * REPLACE ({FIRST_DRAFT_FILE} AS next_file_id)"
             f" FROM {metadata.table_sql('ducklake_snapshot')} WHERE snapshot_id = {at}",
         ),
-        "ducklake_metadata": _rows(metadata, "ducklake_metadata", "true"),
+        "ducklake_metadata": _rows(metadata, "ducklake_metadata", "key <> 'require_commit_message'"),
     }
     for name in ("ducklake_schema", "ducklake_view"):
         tables[name] = _rows(metadata, name, live(at), end="NULL::BIGINT")

@@ -218,9 +218,8 @@ class _Changer:
             # With `expect_snapshot`, commit even if no row matches: a concurrent commit may have changed the very
             # rows that would have matched, and only the commit checks for that.
             if not (files or removal.rows or self._request.expect_snapshot is not None):
-                record_change(
-                    self._change(plan, [], removal, None)
-                )  # a transaction depends on there being no such rows
+                # A transaction depends on there being no such rows.
+                record_change(self._config, self._change(plan, [], removal, None))
                 return self._result(plan, [], nothing)
             deletes = self._search.deletes(plan, losses, self._write.write_id)
             fault_point("files.written")
