@@ -13,6 +13,7 @@ from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 from ducklake_orch.install_commands import install_extra
 
+_NOT_NULL = " NOT NULL"
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
 _TEMPORAL = dict.fromkeys(("year", "month", "day"), "DATE|TIMESTAMP") | {"hour": "TIMESTAMP"}
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
@@ -145,27 +146,24 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
         )
     relation = con.from_arrow(schema.empty_table())
     types = [str(column_type) for column_type in relation.types]
-    return {
-        field.name: kind + ("" if field.nullable else " NOT NULL") for field, kind in zip(schema, types, strict=True)
-    }
+    return {field.name: kind + ("" if field.nullable else _NOT_NULL) for field, kind in zip(schema, types, strict=True)}
 
 
 def empty_rows(schema: Any) -> Any:
-    """Return a pyarrow.Table without rows that has the columns of a schema, given as for `column_types`.
-
-    Raises:
-        UnsupportedStatementError: When a column is NOT NULL, which data do not say.
-    """
+    """Return a pyarrow.Table without rows that has the columns of a schema, given as for `column_types`."""
     with scratch() as con:
         types = column_types(schema, con)
-        if required := next((name for name, kind in types.items() if kind.upper().endswith(" NOT NULL")), None):
-            raise UnsupportedStatementError(
-                f"A transaction creates no column that is NOT NULL, such as `{required}`.",
-                remedy="Create the table before the transaction.",
-            )
-        columns = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in types.items())
+        columns = ", ".join(
+            f"NULL::{kind.removesuffix(_NOT_NULL)} AS {identifier(name)}" for name, kind in types.items()
+        )
         con.execute("SET arrow_lossless_conversion = true")
         return con.execute(f"SELECT {columns} WHERE false").to_arrow_table()
+
+
+def required_columns(schema: Any) -> list[str]:
+    """Return the columns of a schema that are NOT NULL."""
+    with scratch() as con:
+        return [name for name, kind in column_types(schema, con).items() if kind.endswith(_NOT_NULL)]
 
 
 def column_comments(schema: Any) -> dict[str, str]:
@@ -193,7 +191,7 @@ def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
         # The engine parses the type and prints it: exactly one column, so that the text can hold nothing but a type.
         rows = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()
         if len(rows) == 1 and rows[0][0] == "c":
-            return str(rows[0][1]) + (" NOT NULL" if not_null else "")
+            return str(rows[0][1]) + (_NOT_NULL if not_null else "")
     except duckdb.Error as error:
         reason = str(error).strip().splitlines()[0]
     raise ConfigError(f"Column `{name}` has a type that DuckDB does not know: `{given}` ({reason}).")
@@ -220,8 +218,12 @@ def create_table_sql(
         statements.append(f"ALTER TABLE {target} SET PARTITIONED BY ({partition_sql(partition_by, columns)})")
     if sort_by:
         statements.append(f"ALTER TABLE {target} SET SORTED BY ({sort_sql(sort_by, names)})")
-    if comment is not None:
-        statements.append(f"COMMENT ON TABLE {target} IS {literal(comment)}")
-    for name, text in comments.items():
-        statements.append(f"COMMENT ON COLUMN {target}.{identifier(name)} IS {literal(text)}")
-    return statements
+    return statements + comment_sql(target, comment, comments)
+
+
+def comment_sql(target: str, comment: str | None, comments: Mapping[str, str]) -> list[str]:
+    """Return the statements that set the comments of a table and its columns."""
+    statements = [] if comment is None else [f"COMMENT ON TABLE {target} IS {literal(comment)}"]
+    return statements + [
+        f"COMMENT ON COLUMN {target}.{identifier(name)} IS {literal(text)}" for name, text in comments.items()
+    ]

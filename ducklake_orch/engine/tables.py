@@ -7,7 +7,7 @@ from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.engine.exactly_once import Write, commit, refuse_read_only, run_in
 from ducklake_orch.engine.introspection import options as stored_options
 from ducklake_orch.engine.introspection import tables
-from ducklake_orch.engine.layout import column_comments, column_types, create_table_sql
+from ducklake_orch.engine.layout import column_comments, column_types, comment_sql, create_table_sql
 from ducklake_orch.engine.options import check_compression, check_option, drift, in_order, set_option_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_session
@@ -51,6 +51,13 @@ def create_table(
 
         commit(session, Write(f"creating table `{name}`", info=info), work)
     # The engine accepts options only for a committed table. After a crash before this, calling again sets the options.
+    set_options(config, f"setting options of `{name}`", options, table=name)
+
+
+def describe_table(config: LakeConfig, name: TableName, comment: str | None, options: Mapping[str, Scalar]) -> None:
+    """Set the comment and the options of a table that a write has created."""
+    if comment is not None:
+        run_statements(config, f"describing table `{name}`", comment_sql(name.sql(config.alias), comment, {}), None)
     set_options(config, f"setting options of `{name}`", options, table=name)
 
 

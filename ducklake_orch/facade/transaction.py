@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
 from types import TracebackType
@@ -16,6 +16,7 @@ from ducklake_orch.results import CommitInfo, TransactionResult, WriteResult
 if TYPE_CHECKING:
     import duckdb
 
+    from ducklake_orch.config.lake import Scalar
     from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
@@ -114,23 +115,38 @@ class Transaction:
         *,
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
+        comment: str | None = None,
+        options: Mapping[str, "Scalar"] | None = None,
         if_not_exists: bool = False,
     ) -> WriteResult:
-        """Create a table; arguments as for `DuckLake.create_table`, but a transaction sets no comment and no options.
+        """Create a table; arguments as for `DuckLake.create_table`.
 
         Examples:
             >>> with lake.transaction() as tx:
-            ...     _ = tx.create_table("totals", {"region": "VARCHAR", "total": "DOUBLE"})
+            ...     _ = tx.create_table("totals", {"region": "VARCHAR NOT NULL", "total": "DOUBLE"})
             ...     _ = tx.write(pa.table({"region": ["eu"], "total": [40.0]}), "totals", mode="append")
             >>> lake.table("totals").count()
             1
         """
-        from ducklake_orch.engine.layout import empty_rows
+        from ducklake_orch.catalog.verbs import ArrowRows, WriteRequest, write_table
+        from ducklake_orch.engine.layout import column_comments, empty_rows, required_columns
+        from ducklake_orch.engine.options import check_option
+        from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.engine.tables import describe_table
 
-        rows, mode = empty_rows(schema), "ignore" if if_not_exists else "error"
+        name, mode = table_name(table), "ignore" if if_not_exists else "error"
+        request = WriteRequest(name, mode, partition_by, sort_by, required=required_columns(schema))
+        rows = ArrowRows(empty_rows(schema))
+        rows.comments = column_comments(schema)
+        for option, value in (options or {}).items():
+            check_option(option, value, scoped=True)
 
         def create(lake: "DuckLake") -> WriteResult:
-            return lake.write(rows, table, mode=mode, partition_by=partition_by, sort_by=sort_by)
+            exists = lake.exists(table)
+            result = write_table(lake.config, rows, request)
+            if not exists:
+                describe_table(lake.config, name, comment, options or {})
+            return result
 
         return self._run(mode, table, {}, create)
 

@@ -163,6 +163,34 @@ def test_a_transaction_without_changes_makes_no_snapshot(shop: DuckLake) -> None
     check(shop)
 
 
+@catalogs(quick=[SQLITE], sql_comments=True)
+def test_a_transaction_creates_tables_as_the_lake_does(shop: DuckLake) -> None:
+    schema = {"id": "BIGINT NOT NULL", "at": "TIMESTAMP", "tags": "STRUCT(a INTEGER)"}
+    layout: Any = {"partition_by": ["day(at)"], "sort_by": ["id DESC"], "comment": "It's daily."}
+    options: Any = {"parquet_compression": "zstd"}
+    shop.create_table("s.outside", schema, options=options, **layout)
+    with shop.transaction() as tx:
+        with pytest.raises(ConfigError, match="no_such_option"):
+            tx.create_table("s.inside", schema, options={"no_such_option": 1})
+        tx.create_table("s.inside", schema, options=options, **layout)
+        tx.create_table("s.inside", {"other": "VARCHAR"}, comment="ignored", if_not_exists=True)
+        with pytest.raises(DataError, match="`id`"):
+            tx.write(pa.table({"id": pa.array([None], pa.int64())}), "s.inside", mode="append")
+        tx.write(pa.table({"id": [1, 2]}), "s.inside", mode="append")
+    described = [
+        (
+            shop.table(f"s.{name}").schema(),
+            [(option.name, option.value) for option in shop.options() if option.entry == f"s.{name}"],
+            rows(shop, f"SELECT comment FROM duckdb_tables() WHERE table_name = '{name}'"),
+        )
+        for name in ("inside", "outside")
+    ]
+    assert described[0] == described[1]
+    assert ids(shop, "s.inside") == [1, 2]
+    shop.execute("INSERT INTO s.inside (id) VALUES (3)").raise_for_error()
+    check(shop)
+
+
 @catalogs(quick=[SQLITE])
 def test_a_column_that_a_transaction_adds_can_be_used_by_its_later_verbs(shop: DuckLake) -> None:
     wider = ORDERS.append_column("tax", pa.array([1.0, 2.0, 3.0]))
@@ -575,8 +603,6 @@ def test_arguments_that_apply_to_the_whole_are_refused_by_the_verbs(shop: DuckLa
                 tx.delete("orders", "id = 1", **arguments)
         with pytest.raises(ConfigError, match="inlines no rows"):
             tx.write(ORDERS, "orders", mode="append", inline="auto")
-        with pytest.raises(UnsupportedStatementError, match="NOT NULL"):
-            tx.create_table("new", {"id": "BIGINT NOT NULL"})
         tx.drop_table("orders")
         with pytest.raises(UnsupportedStatementError, match="has dropped"):
             tx.write(ORDERS, "orders", mode="append")

@@ -1,6 +1,6 @@
 """Create and alter tables in the same snapshot as the rows that need it, without the engine's DDL."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
@@ -98,6 +98,18 @@ def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int)
     if table.sort:
         _add_sort(transaction, table, snapshot, new.sort_id)
     return tokens
+
+
+def describe_table(
+    transaction: MetadataTransaction, table_id: int, snapshot: int, comment: str | None, options: Mapping[str, str]
+) -> None:
+    """Set the comment and the options of a new table."""
+    if comment is not None:
+        row = {"object_id": table_id, "begin_snapshot": snapshot, "key": "comment", "value": comment}
+        transaction.insert_row("ducklake_tag", row)
+    for key, value in options.items():
+        row = {"key": key, "value": value, "scope": "table", "scope_id": table_id}
+        transaction.insert_row("ducklake_metadata", row)
 
 
 def alter_columns(transaction: MetadataTransaction, current: TableDef, target: TableDef, snapshot: int) -> Token:

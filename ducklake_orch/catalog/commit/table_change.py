@@ -116,6 +116,8 @@ class TableChange:
         planned_version: The lake's schema version when the change was planned; while it is the same, so is the table.
         adopted: Paths of those files that another program wrote; the lake must not have them yet.
         copied: Paths of files that another program wrote and whose rows are added; the table must not have them yet.
+        comment: The comment of a table that it creates.
+        options: The persisted options of a table that it creates.
         few: Rows to store inlined in the catalog, if there are no files.
         drops: Whether the table is dropped; all of the above but `table`, `known` and `target` is then left out.
     """
@@ -133,6 +135,8 @@ class TableChange:
     planned_version: int | None = None
     adopted: tuple[str, ...] = ()
     copied: tuple[str, ...] = ()
+    comment: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
     few: InlinableRows | None = None
     drops: bool = False
 

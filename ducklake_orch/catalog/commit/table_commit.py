@@ -143,6 +143,7 @@ class TableCommit:
         if self.new is not None:
             self.tokens += ddl.create_table(transaction, self.new, snapshot)
             table = self.new.table
+            ddl.describe_table(transaction, table.table_id, snapshot, change.comment, change.options)
         else:
             assert self.current is not None  # noqa: S101 - else there is a new one
             table = self.current

@@ -171,6 +171,16 @@ class Metadata:
             options |= {key: value for (key, kind, owner), value in self._settings().items() if (kind, owner) == scope}
         return options
 
+    def own_options(self, table_id: int) -> dict[str, str]:
+        """Return the options that are set for a table itself."""
+        return {key: value for (key, *scope), value in self._settings().items() if tuple(scope) == ("table", table_id)}
+
+    def comment(self, table_id: int) -> str | None:
+        """Return the comment of a table at the latest snapshot."""
+        of_table = f"object_id = {table_id} AND key = 'comment' AND end_snapshot IS NULL"
+        rows = self.rows(f"SELECT value FROM {self.table_sql('ducklake_tag')} WHERE {of_table}")
+        return text(rows[0][0]) if rows else None
+
     def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
         if self._values is not None:
             return self._values

@@ -99,7 +99,9 @@ def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: s
     files = _staged_files(draft, staged, now, target, write_id)
     if base is None:
         # If another commit has created the table meanwhile, the verbs would have seen its rows.
-        return _with_sources(staged, TableChange(staged.name, None, target, files, only_new=True))
+        comment, options = drafted.comment(table.table_id), drafted.own_options(table.table_id)
+        change = TableChange(staged.name, None, target, files, only_new=True, comment=comment, options=options)
+        return _with_sources(staged, change)
     removal, deletes = _removal(draft, staged, base, now, write_id)
     return _with_sources(staged, TableChange(staged.name, base.table, target, files, removal, deletes=deletes))
 

@@ -250,7 +250,7 @@ class _Writer:
         given = self._rows.types(metadata.con)
         known = metadata.find_table(request.table, latest)
         if known is None:
-            columns = columns_of(given, iter(range(1, 1_000_000)))
+            columns = columns_of(given, iter(range(1, 1_000_000)), request.required)
             layout = {"partition_by": request.partition_by, "sort_by": request.sort_by}
             if metadata.has_view(request.table.schema, request.table.table, latest):
                 raise ObjectExistsError(f"`{request.table}` is a view.", remedy="Choose another name for the table.")

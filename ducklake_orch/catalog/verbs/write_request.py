@@ -14,7 +14,11 @@ MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge"
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """The arguments of `lake.write`."""
+    """The arguments of `lake.write`.
+
+    Attributes:
+        required: The columns that are NOT NULL if the write creates the table.
+    """
 
     table: TableName
     mode: str
@@ -27,6 +31,7 @@ class WriteRequest:
     expect_snapshot: int | None = None
     idempotency_key: str | None = None
     commit: CommitInfo = field(default_factory=CommitInfo)
+    required: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for name, value, known in (

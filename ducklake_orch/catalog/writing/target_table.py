@@ -39,14 +39,17 @@ _PROMOTIONS = {
 }
 
 
-def columns_of(types: Sequence[tuple[str, Any]], ids: Iterator[int]) -> tuple[ColumnDef, ...]:
+def columns_of(
+    types: Sequence[tuple[str, Any]], ids: Iterator[int], required: Sequence[str] = ()
+) -> tuple[ColumnDef, ...]:
     """Return the columns of data, with ids in the engine's order: a column before its nested columns.
 
     Args:
         types: Name and DuckDB type of each column.
         ids: Yields the next free column ids.
+        required: The columns that are NOT NULL.
     """
-    return tuple(_column(name, kind, ids) for name, kind in types)
+    return tuple(replace(_column(name, kind, ids), nullable=name not in required) for name, kind in types)
 
 
 def _column(name: str, kind: Any, ids: Iterator[int], outer: str = "") -> ColumnDef:
