@@ -142,9 +142,8 @@ class Transaction:
             check_option(option, value, scoped=True)
 
         def create(lake: "DuckLake") -> WriteResult:
-            exists = lake.exists(table)
             result = write_table(lake.config, rows, request)
-            if not exists:
+            if result.snapshot_id > result.previous_snapshot_id:
                 describe_table(lake.config, name, comment, options or {})
             return result
 
