@@ -108,6 +108,10 @@ class Transaction:
 
         return self._run("truncate", table, {}, empty)
 
+    def rollback(self, table: str, to_snapshot: int) -> WriteResult:
+        """Restore the rows that a table had at an earlier snapshot, with their row ids."""
+        return self._run("rollback", table, {}, lambda _: self._used().restore(table, to_snapshot))
+
     def create_table(
         self,
         table: str,
@@ -281,6 +285,13 @@ class _Open:
             result = verb(self.lake)
         self._results.append(result)
         return result
+
+    def restore(self, table: str, to_snapshot: int) -> WriteResult:
+        """Give a table of the draft the rows of an earlier snapshot."""
+        from ducklake_orch.catalog.transactions import restore
+        from ducklake_orch.engine.quoting import table_name
+
+        return restore(self._draft, table_name(table), to_snapshot)
 
     def drop(self, table: str) -> None:
         """Drop a table in the draft."""

@@ -19,6 +19,7 @@ from ducklake_orch.errors import (
     DuplicateFileError,
     ObjectNotFoundError,
     SnapshotChangedError,
+    SnapshotNotFoundError,
     TableDroppedError,
     TransactionClosedError,
     UnsupportedStatementError,
@@ -188,6 +189,29 @@ def test_a_transaction_creates_tables_as_the_lake_does(shop: DuckLake) -> None:
     assert described[0] == described[1]
     assert ids(shop, "s.inside") == [1, 2]
     shop.execute("INSERT INTO s.inside (id) VALUES (3)").raise_for_error()
+    check(shop)
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_a_transaction_rolls_tables_back(shop: DuckLake) -> None:
+    shop.execute("INSERT INTO orders VALUES (4, 'us', 40)").raise_for_error()
+    row_ids = rows(shop, "SELECT id, rowid FROM orders ORDER BY id")
+    target = latest(shop)
+    delete_one(shop)
+    shop.write(ORDERS.append_column("tax", pa.array([1.0] * 3)), "orders", mode="overwrite", schema_evolution="add")
+    before = latest(shop)
+    with shop.transaction() as tx:
+        append(tx)
+        with pytest.raises(SnapshotNotFoundError):
+            tx.rollback("orders", 1000)
+        with pytest.raises(ObjectNotFoundError, match="did not exist"):
+            tx.rollback("orders", 0)
+        tx.rollback("orders", target)
+        tx.update("orders", {"price": "-1"}, "id = 2")
+        tx.write(ORDERS, "other", mode="append")
+    assert latest(shop) == before + 1
+    assert rows(shop, "SELECT id, rowid FROM orders ORDER BY id") == row_ids
+    assert rows(shop, "SELECT price, tax FROM orders ORDER BY id") == [(10, None), (-1, None), (30, None), (40, None)]
     check(shop)
 
 

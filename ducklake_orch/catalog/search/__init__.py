@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
+    from ducklake_orch.catalog.search.past_table import check_existed
     from ducklake_orch.catalog.search.row_change_attempts import RowChangeAttempts, session_of
     from ducklake_orch.catalog.search.row_plan import (
         RowPlan,

@@ -10,6 +10,7 @@ from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.transactions.draft import Draft
+    from ducklake_orch.catalog.transactions.earlier_rows import restore
     from ducklake_orch.catalog.transactions.publishing import (
         publish,
         published_snapshot,

@@ -18,15 +18,11 @@ from ducklake_orch.catalog.metadata import (
     TableHistory,
     deletions_table,
     inlined_versions,
-    live,
 )
 from ducklake_orch.catalog.scan import LiveFiles, inlined_positions, name_mappings
-from ducklake_orch.catalog.search import arrow_copy, arrow_copy_sql
-from ducklake_orch.engine.missing_snapshots import Retained, missing_snapshot, retained_sql
+from ducklake_orch.catalog.search import arrow_copy, arrow_copy_sql, check_existed
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
-    ObjectNotFoundError,
-    TableDroppedError,
     UnsupportedStatementError,
 )
 
@@ -87,7 +83,7 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
         raise UnsupportedStatementError(
             f"Lake `{metadata.config.name}` is encrypted.", remedy="Restore the rows with SQL in `lake.execute`."
         )
-    _check_snapshot(metadata, table, to_snapshot)
+    check_existed(metadata, table, to_snapshot)
     history, deletions = TableHistory(metadata, table), deletions_table(metadata, table)
     states = [LiveFiles(history, at, deletions) for at in (to_snapshot, latest.snapshot_id)]
     target, current = ({file.data_file_id: file for file, _ in state.fetch()} for state in states)
@@ -108,22 +104,6 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
         mappings=name_mappings(
             metadata, {file.mapping_id for file in (*restored, *retired) if file.mapping_id is not None}
         ),
-    )
-
-
-def _check_snapshot(metadata: Metadata, table: TableDef, wanted: int) -> None:
-    snapshots, tables = metadata.table_sql("ducklake_snapshot"), metadata.table_sql("ducklake_table")
-    if not metadata.rows(f"SELECT 1 FROM {snapshots} WHERE snapshot_id = {wanted}"):
-        raise missing_snapshot(wanted, Retained(*metadata.rows(retained_sql(snapshots))[0]))
-    if metadata.rows(f"SELECT 1 FROM {tables} WHERE table_id = {table.table_id} AND {live(wanted)}"):
-        return
-    if metadata.find_table(TableName(table.schema, table.name), wanted) is not None:
-        raise TableDroppedError(
-            f"The table `{table}` of snapshot {wanted} was dropped, and another table now has its name.",
-            remedy=f"Read the rows with lake.read(…, snapshot={wanted}) and write them to a table.",
-        )
-    raise ObjectNotFoundError(
-        f"The table `{table}` did not exist at snapshot {wanted}.", remedy="Roll back to a later snapshot, or drop it."
     )
 
 
