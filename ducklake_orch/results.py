@@ -365,6 +365,52 @@ class TransactionResult(Result):
 
 
 @dataclass(frozen=True)
+class StagedTable(Result):
+    """What a stage would do to a table.
+
+    Attributes:
+        rows_added: Number of rows that would come; it includes rows that are copied from files that lose others.
+        rows_removed: Number of rows that would go, likewise.
+        files: Number of data files.
+        bytes: Size of the data files.
+        is_dropped: Whether the table would be dropped.
+    """
+
+    table: str
+    rows_added: int
+    rows_removed: int
+    files: int
+    bytes: int
+    is_dropped: bool = False
+
+
+@dataclass(frozen=True)
+class StageInfo(Result):
+    """A stage.
+
+    Attributes:
+        created: When it was created.
+        expires: When maintenance discards it.
+        base_snapshot: The snapshot that its verbs see, with what has been staged since.
+        tables: The names of the tables that it changes.
+        status: `open`, `published`, or `expired` until maintenance discards it.
+        snapshot_id: The snapshot that it was published as.
+    """
+
+    name: str
+    created: datetime
+    expires: datetime
+    author: str | None
+    base_snapshot: int
+    tables: list[str]
+    rows_added: int
+    rows_removed: int
+    bytes: int
+    status: Literal["open", "published", "expired"]
+    snapshot_id: int | None = None
+
+
+@dataclass(frozen=True)
 class RollbackResult(Result):
     """The outcome of a rollback, real or dry: one snapshot, or none if the rows already equal the target snapshot's.
 

@@ -15,7 +15,9 @@ from ducklake_orch.results import CommitInfo, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
+    from ducklake_orch.catalog.transactions import StoredStage
     from ducklake_orch.config.lake import Scalar
     from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
@@ -43,6 +45,7 @@ class Transaction:
         commit: CommitInfo | None = None,
         expect_snapshot: int | None = None,
         isolation: str = "snapshot",
+        stage: "StoredStage | None" = None,
     ) -> None:
         if isolation not in ISOLATIONS:
             raise ConfigError(f"`isolation` = {isolation!r} is unknown.", remedy=nearest(str(isolation), ISOLATIONS))
@@ -52,13 +55,14 @@ class Transaction:
         self._commit = commit or CommitInfo()
         self._expect_snapshot = expect_snapshot
         self._isolation = isolation
+        self._stage = stage
         self._open: _Open | None = None
         self._ended = False
 
     def __enter__(self) -> Self:
         if self._open is not None or self._ended:
             raise TransactionClosedError("This transaction has already been used.", remedy="Begin another one.")
-        self._open = _Open(self._lake, self._commit, self._key)
+        self._open = _Open(self._lake, self._commit, self._key, self._stage)
         return self
 
     def __exit__(
@@ -181,6 +185,12 @@ class Transaction:
         opened.look_up_all()
         return opened.lake.connect(read_only=True)
 
+    def changes(self, table: str, from_snapshot: int) -> "pa.Table":
+        """Return what the transaction has done to a table, as `DuckLake.changes` does, from a snapshot on."""
+        opened = self._used()
+        opened.look_up(table)
+        return opened.lake.changes(table, from_snapshot)
+
     # --- state ---------------------------------------------------------------------------------------------------
 
     def _run(
@@ -211,9 +221,11 @@ class _Open:
         stack: Ends the lease and removes the draft.
     """
 
-    def __init__(self, lake: "DuckLake", commit: CommitInfo, key: str | None) -> None:
+    def __init__(
+        self, lake: "DuckLake", commit: CommitInfo, key: str | None, stage: "StoredStage | None" = None
+    ) -> None:
         from ducklake_orch.catalog.commit import Reads, check_key, leased
-        from ducklake_orch.catalog.transactions import Draft, published_snapshot, remove_unpublished
+        from ducklake_orch.catalog.transactions import Draft, StageDraft, published_snapshot, remove_unpublished
         from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only
 
         purpose = "a transaction"
@@ -230,7 +242,10 @@ class _Open:
         self._write = Write(purpose, commit)
         # The snapshot of an earlier commit with the same key. The verbs then do nothing.
         self._earlier = published_snapshot(lake.config, key) if key is not None else None
-        self._draft = Draft(lake.config, self._write)
+        self._staged = None if stage is None else StageDraft(lake.config, stage, self._write)
+        if stage is not None and key is not None and stage.has_key(key):
+            self._earlier = stage.head.base_snapshot
+        self._draft = Draft(lake.config, self._write) if self._staged is None else self._staged.draft
         self._reads = Reads(self._draft.base.snapshot_id)
         self.lake = type(lake)(self._draft.config)
         self.stack = ExitStack()
@@ -301,13 +316,17 @@ class _Open:
             self._draft.record_drop(name)
 
     def publish(self, expect_snapshot: int | None, *, serializable: bool) -> TransactionResult:
-        """Commit everything as one snapshot."""
+        """Commit everything as one snapshot, or add it to the stage."""
         from dataclasses import replace
 
         from ducklake_orch.catalog.transactions import publish
 
         if self._earlier is not None:
             return TransactionResult(self._earlier, self._earlier, self._results, replayed=True)
+        if self._staged is not None:
+            self._write.kept = self._staged.store(self._key)
+            base, duration = self._draft.base.snapshot_id, time.monotonic() - self._started
+            return TransactionResult(base, base, self._results, duration_s=duration)
         reads = self._reads if serializable else None
         done = publish(self._draft, self._write, key=self._key, expect_snapshot=expect_snapshot, reads=reads)
         snapshot, previous = done.snapshot_id, done.previous_snapshot_id

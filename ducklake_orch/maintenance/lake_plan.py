@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ducklake_orch.catalog.lifecycle import Retention, UnknownFile, plan_cleanup, plan_expire, plan_orphans
+from ducklake_orch.catalog.transactions import past_stages
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.units import in_words
@@ -99,17 +100,23 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     part = policy.orphans
     if part.action == "off":
         return [_skipped("orphans", "the policy disables it")]
+    past = past_stages(config)
     found = plan_orphans(config, before(now, part.older_than))
     young = f"; {found.young} younger ones stay" if found.young else ""
-    young += f"; {found.running} belong to running writes" if found.running else ""
-    if not found.files and not found.unknown:
+    young += f"; {found.running} belong to running writes and stages" if found.running else ""
+    steps = []
+    if past:
+        names = ", ".join(f"`{stage.head.name}`" for stage in past)
+        files = [path for stage in past for path in stage.own_files]
+        reason = f"the time of {len(past)} stages is over: {names}"
+        steps.append(_orphans(reason, part.action == "delete", files, bytes_of(config, files)))
+        found = replace(found, paths=tuple(path for path in found.paths if path not in files))
+    if not found.paths and not found.unknown and not past:
         reason = f"no orphaned file is older than {_age(part.older_than, source)}"
         return [_skipped("orphans", f"{reason}{young}")]
-    steps = []
-    if found.files:
-        reason = (
-            f"{found.files} orphaned files of the lake's own writers are older than {_age(part.older_than, source)}"
-        )
+    if found.paths:
+        age = _age(part.older_than, source)
+        reason = f"{len(found.paths)} orphaned files of the lake's own writers are older than {age}"
         steps.append(_orphans(reason, part.action == "delete", found.paths, found.bytes))
     if found.unknown:
         reason = f"{len(found.unknown)} files may belong to another lake or program: {_summarized(found.unknown)}"
@@ -121,7 +128,7 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     return [replace(steps[0], reason=f"{steps[0].reason}{young}"), *steps[1:]]
 
 
-def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int) -> PlannedStep:
+def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int | None) -> PlannedStep:
     return PlannedStep(
         "orphans",
         None,

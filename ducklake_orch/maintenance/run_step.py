@@ -14,6 +14,7 @@ from ducklake_orch.catalog.lifecycle import (
     expire,
     flush_inlined,
 )
+from ducklake_orch.catalog.transactions import discard_past_stages
 from ducklake_orch.errors import StorageBusyError
 from ducklake_orch.maintenance import extension_steps
 from ducklake_orch.maintenance.lake_plan import before, retention
@@ -117,6 +118,7 @@ def _clean_up(work: Work) -> Done:
 def _delete_orphans(work: Work) -> Done:
     policy, paths = work.policy.orphans, frozenset(work.step.paths)
     limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
+    discard_past_stages(work.config)
     done = delete_orphans(work.config, limit, unknown=unknown, only=paths)
     return _deleted(work, done.paths, done.failed, done.bytes)
 

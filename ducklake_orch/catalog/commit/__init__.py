@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.commit.active_writes import leased, read_leases, record_lease, remove_lease
+    from ducklake_orch.catalog.commit.active_writes import (
+        LEASES,
+        end_leases,
+        lease_until,
+        leased,
+        read_leases,
+        record_lease,
+        remove_lease,
+    )
     from ducklake_orch.catalog.commit.conflicts import FileState, judge_table
     from ducklake_orch.catalog.commit.ddl import add_inlined_table
     from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
         snapshot_of_key,
     )
     from ducklake_orch.catalog.commit.late_rows import inlined_versions_of
-    from ducklake_orch.catalog.commit.native_commit import commit_change, commit_changes
+    from ducklake_orch.catalog.commit.native_commit import Closing, commit_change, commit_changes
     from ducklake_orch.catalog.commit.recording import begin_recording, end_recording, record_change
     from ducklake_orch.catalog.commit.retire import NotAlignedError, Retired, file_states, partitions_condition
     from ducklake_orch.catalog.commit.serializable_reads import Reads

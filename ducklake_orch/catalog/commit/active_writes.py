@@ -26,7 +26,7 @@ from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import DuckLakeOrchError
 
 log = logging.getLogger("ducklake_orch")
-TABLE = OwnTable(
+LEASES = OwnTable(
     "ducklake_orch_writers",
     "write_id VARCHAR(64) NOT NULL PRIMARY KEY, snapshot_id BIGINT NOT NULL, started_at BIGINT NOT NULL,"
     " lapses_at BIGINT NOT NULL, host VARCHAR(255) NOT NULL, process BIGINT NOT NULL, purpose TEXT",
@@ -87,11 +87,11 @@ class Leases:
 
 def read_leases(metadata: Metadata) -> Leases:
     """Return the running writes, without those whose lease has lapsed."""
-    if not TABLE.table_exists(metadata):
+    if not LEASES.table_exists(metadata):
         return Leases()
     config = metadata.config
     columns = dialect_of(config).texts(("write_id", "snapshot_id", "started_at", "host", "process", "purpose"))
-    sql = f"select {columns} from {dialect_of(config).table(TABLE.name)} where lapses_at > {_now(config)}"
+    sql = f"select {columns} from {dialect_of(config).table(LEASES.name)} where lapses_at > {_now(config)}"
     rows = [[text(cell) or "" for cell in row] for row in metadata.rows(dialect_of(config).query(sql))]
     return Leases([_running(*row) for row in rows])
 
@@ -139,10 +139,10 @@ def remove_lease(config: LakeConfig, write: Write, parts: Sequence[str] = ()) ->
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(write, parts))})")
+        transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(write, parts))})")
 
     try:
-        TABLE.write(config, f"deleting the lease of {write.purpose}", delete)
+        LEASES.write(config, f"deleting the lease of {write.purpose}", delete)
     except (duckdb.Error, DuckLakeOrchError) as error:
         _log_failure(config, write, error)
 
@@ -153,16 +153,37 @@ def _record_lease(
     # Use the catalog's clock: hosts' clocks differ, and a lease must not lapse because of that.
     now, ids = _now(config), _literals(write, parts)
     began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
-    values = [literal(snapshot), began, lapses, literal(socket.gethostname()[:200]), literal(os.getpid())]
-    purpose = dialect_of(config).text_literal(write.purpose)
 
     def record(transaction: MetadataTransaction) -> None:
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(ids)}) OR lapses_at <= {now}")
-        columns = "write_id, snapshot_id, started_at, lapses_at, host, process, purpose"
-        rows = ", ".join(f"({', '.join([write_id, *values, purpose])})" for write_id in ids)
-        transaction.change(TABLE.name, f"INSERT INTO {{}} ({columns}) VALUES {rows}")
+        _replace_leases(transaction, ids, [literal(snapshot), began, lapses], write.purpose)
 
-    TABLE.write(config, f"recording the lease of {write.purpose}", record)
+    LEASES.write(config, f"recording the lease of {write.purpose}", record)
+
+
+def lease_until(
+    transaction: MetadataTransaction, write_ids: Sequence[str], snapshot: int, lasts: timedelta, purpose: str
+) -> None:
+    """Record leases that lapse after a given time, in a transaction that also writes other rows."""
+    now = _now(transaction.config)
+    lapses = f"{now} + {int(lasts.total_seconds() * 1e6)}"
+    _replace_leases(
+        transaction, list(map(literal, dict.fromkeys(write_ids))), [literal(snapshot), now, lapses], purpose
+    )
+
+
+def end_leases(transaction: MetadataTransaction, write_ids: Sequence[str]) -> None:
+    """Delete leases, in a transaction that also writes other rows."""
+    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(map(literal, write_ids))})")
+
+
+def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values: Sequence[str], purpose: str) -> None:
+    dialect = dialect_of(transaction.config)
+    lapsed = f"lapses_at <= {dialect.now_sql()}"
+    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(ids)}) OR {lapsed}")
+    owner = [literal(socket.gethostname()[:200]), literal(os.getpid()), dialect.text_literal(purpose)]
+    rows = ", ".join(f"({', '.join([write_id, *values, *owner])})" for write_id in ids)
+    columns = "write_id, snapshot_id, started_at, lapses_at, host, process, purpose"
+    transaction.change(LEASES.name, f"INSERT INTO {{}} ({columns}) VALUES {rows}")
 
 
 def _literals(write: Write, parts: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ The entry points are `commit_change` for one table and `commit_changes` for seve
 the commit: when a concurrent commit takes the snapshot id first, the next attempt only assigns new ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ducklake_orch.catalog.commit import idempotency
@@ -17,6 +17,8 @@ from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, Token, form
 from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_superseded
+
+Closing = Callable[[MetadataTransaction, int], None]
 
 
 def commit_change(session: Session, write: Write, change: TableChange) -> Committed:
@@ -31,6 +33,7 @@ def commit_changes(
     *,
     key: str | None = None,
     reads: Reads | None = None,
+    closing: Closing | None = None,
 ) -> list[Committed]:
     """Commit changes of different tables as one snapshot, exactly once.
 
@@ -40,6 +43,7 @@ def commit_changes(
         changes: The changes to commit, at most one for each table.
         key: The caller's idempotency key for all changes together; if it is already committed, nothing is.
         reads: What no other commit may have changed.
+        closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
 
     Returns:
         The outcome of each change.
@@ -61,7 +65,7 @@ def commit_changes(
 
     def work(transaction: MetadataTransaction) -> list[Committed]:
         parts = [TableCommit(transaction, write, *part, written) for part in zip(changes, ready, strict=True)]
-        return _Commit(transaction, write, parts, key, reads).run()
+        return _Commit(transaction, write, parts, key, reads, closing).run()
 
     with session.instance.one_thread():
         results = commit_through(MetadataTransaction, session, write, work, settle=False)
@@ -88,6 +92,7 @@ class _Commit:
     parts: Sequence["TableCommit"]
     key: str | None = None
     reads: Reads | None = None
+    closing: Closing | None = None
 
     def run(self) -> list[Committed]:
         """Check all changes for conflicts and write the snapshot, both against the latest state of the catalog."""
@@ -139,3 +144,5 @@ class _Commit:
         self.transaction.insert_row("ducklake_snapshot_changes", row)
         if self.key is not None:
             idempotency.record(self.transaction, idempotency.WHOLE_LAKE, self.key, snapshot, write.write_id)
+        if self.closing is not None:
+            self.closing(self.transaction, snapshot)

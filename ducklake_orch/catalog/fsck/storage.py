@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 
+from ducklake_orch.catalog.commit import read_leases
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.metadata import Metadata
@@ -14,6 +15,10 @@ def list_storage(copy: LocalCopy) -> None:
     """List all files below the data path; fills `listed`, `alias` and, with files that do not exist, `unreadable`."""
     mark = Metadata(copy.con, copy.config).lake_mark()
     copy.con.execute(f"CREATE OR REPLACE TEMP MACRO lake_mark() AS {literal(mark)}")
+    # Files of long writes and of stages are not committed yet.
+    copy.con.execute("CREATE OR REPLACE TEMP TABLE running_write (write_id VARCHAR)")
+    for write_id in read_leases(Metadata(copy.con, copy.config)).write_ids:
+        copy.con.execute(f"INSERT INTO running_write VALUES ({literal(write_id)})")
     pattern = literal(f"{exactly(copy.data_path)}**")
     doing = f"Listing the storage of lake `{copy.config.name}` failed"
     run(copy.con, f"INSERT INTO listed SELECT file FROM glob({pattern})", copy.config, doing)

@@ -8,7 +8,7 @@ CHECKS = [
     Check(
         "stray-file",
         "info",
-        "None for this lake, whose catalog does not list the file: a failed write left it, a running write has not"
+        "None for this lake, whose catalog does not list the file: a failed write left it, a brief write has not"
         " committed it yet, or it belongs to another lake or program.",
         "Orphan clean-up deletes files that writers of this lake wrote, once they are old enough. Find the owner of"
         " the other files: they may be live files of another lake.",
@@ -31,6 +31,7 @@ CHECKS = [
             LEFT JOIN (SELECT regexp_extract(commit_extra_info, '"write_id": *"([0-9a-f]{32})"', 1) AS write_id,
                               max(snapshot_id) AS snapshot_id
                        FROM ducklake_snapshot_changes GROUP BY 1) c
-                      ON c.write_id = w.write_id AND w.write_id <> ''""".replace("$name", literal(FILE_NAME)),
+                      ON c.write_id = w.write_id AND w.write_id <> ''
+            WHERE w.write_id NOT IN (SELECT write_id FROM running_write)""".replace("$name", literal(FILE_NAME)),
     ),
 ]

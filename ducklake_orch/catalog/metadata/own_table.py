@@ -3,7 +3,7 @@
 They are created on first write, and writes to them add no snapshot.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
@@ -30,16 +30,32 @@ class OwnTable:
         """Return whether the table exists."""
         return metadata.dialect.exists(metadata.con, self.name)
 
-    def write(self, config: LakeConfig, purpose: str, work: Callable[[MetadataTransaction], None]) -> None:
-        """Write to the table in a transaction of its own; `work` runs on every attempt, so it must be idempotent."""
+    def write(
+        self,
+        config: LakeConfig,
+        purpose: str,
+        work: Callable[[MetadataTransaction], None],
+        others: "Sequence[OwnTable]" = (),
+    ) -> None:
+        """Write to the table in a transaction of its own.
+
+        Args:
+            config: The lake.
+            purpose: What is done, for messages.
+            work: Runs on every attempt, so it must be idempotent.
+            others: Other tables that `work` writes to.
+        """
+        tables = (self, *others)
 
         def attempt(transaction: MetadataTransaction) -> None:
-            create_in_transaction(transaction, self.name, self.columns)
+            for table in tables:
+                create_in_transaction(transaction, table.name, table.columns)
             work(transaction)
 
         write = Write(purpose, marked=False, repeatable=True)
         with open_session(config, entering=False) as session:
-            create_before_transaction(session, self.name, self.columns)
+            for table in tables:
+                create_before_transaction(session, table.name, table.columns)
             commit_through(MetadataTransaction, session, write, attempt, settle=False)
 
 

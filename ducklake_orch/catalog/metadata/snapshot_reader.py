@@ -55,11 +55,16 @@ class Metadata:
 
     def latest(self) -> SnapshotRow:
         """Return the latest snapshot, from a query that the catalog itself runs."""
+        return self._snapshots("order by snapshot_id desc limit 1")[0]
+
+    def snapshot(self, snapshot_id: int) -> SnapshotRow | None:
+        """Return a snapshot, or None if there is none with that id."""
+        return next(iter(self._snapshots(f"where snapshot_id = {snapshot_id}")), None)
+
+    def _snapshots(self, which: str) -> list[SnapshotRow]:
         columns = "snapshot_id, schema_version, next_catalog_id, next_file_id"
-        name = self.dialect.table("ducklake_snapshot")
-        sql = f"select {columns} from {name} order by snapshot_id desc limit 1"
-        row = self.rows(self.dialect.query(sql))[0]
-        return SnapshotRow(*(int(value) for value in row))
+        sql = f"select {columns} from {self.dialect.table('ducklake_snapshot')} {which}"
+        return [SnapshotRow(*(int(value) for value in row)) for row in self.rows(self.dialect.query(sql))]
 
     def table(self, wanted: TableName, at: int) -> TableDef:
         """Return a table at a snapshot.

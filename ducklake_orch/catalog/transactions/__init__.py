@@ -16,5 +16,19 @@ if TYPE_CHECKING:
         published_snapshot,
         remove_unpublished,
     )
+    from ducklake_orch.catalog.transactions.stage_draft import StageDraft
+    from ducklake_orch.catalog.transactions.stage_end import (
+        discard_past_stages,
+        discard_stage,
+        past_stages,
+        publish_stage,
+    )
+    from ducklake_orch.catalog.transactions.stage_rows import (
+        StoredStage,
+        create_stage,
+        find_stage,
+        find_stages,
+        refuse_ended,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

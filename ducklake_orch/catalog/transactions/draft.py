@@ -59,6 +59,7 @@ class Draft:
     Args:
         lake: The lake.
         write: The transaction.
+        base: The snapshot to begin from; by default the latest.
 
     Attributes:
         lake: The lake.
@@ -68,14 +69,14 @@ class Draft:
         tables: The tables that were looked for, by the keys of their names; None for a name that no table has.
     """
 
-    def __init__(self, lake: LakeConfig, write: Write) -> None:
+    def __init__(self, lake: LakeConfig, write: Write, base: int | None = None) -> None:
         self.lake = lake
         self.tables: dict[TableName, AdoptedTable | None] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="ducklake-orch-"))
         self.config = self._config()
         self.recording = begin_recording(self.config)
         try:
-            self.base = self._create(write)
+            self.base = self._create(write, base)
         except BaseException:
             self.remove()
             raise
@@ -114,11 +115,8 @@ class Draft:
 
     def _adopted(self, wanted: TableName) -> AdoptedTable | None:
         with planning(self.lake, f"Reading `{wanted}` for a transaction", reads=True) as metadata:
-            if metadata.snapshot_time(self.base.snapshot_id) is None:
-                raise ConflictError(
-                    f"Snapshot {self.base.snapshot_id}, from which the transaction began, has expired.",
-                    remedy="Run the transaction again.",
-                )
+            if metadata.snapshot(self.base.snapshot_id) is None:
+                raise _expired(self.base.snapshot_id)
             table = metadata.find_table(wanted, self.base.snapshot_id)
             if table is None:
                 return None
@@ -138,11 +136,14 @@ class Draft:
         none = dict.fromkeys(("metadata_schema", "automatic_migration"))
         return self.lake.model_copy(update=changes | none | {"options": {}, "attach_options": {}})
 
-    def _create(self, write: Write) -> SnapshotRow:
-        """Create the catalog with the lake's latest snapshot, its schemas, views and options; return the snapshot."""
+    def _create(self, write: Write, at: int | None) -> SnapshotRow:
+        """Create the catalog with a snapshot of the lake, its schemas, views and options; return the snapshot."""
         with planning(self.lake, "Beginning a transaction", reads=not self.lake.create_if_missing) as metadata:
-            refuse_without_message(write.purpose, write.info, required=metadata.requires_message())
-            base = metadata.latest()
+            if at is None:  # what is staged is committed later
+                refuse_without_message(write.purpose, write.info, required=metadata.requires_message())
+            base = metadata.latest() if at is None else metadata.snapshot(at)
+            if base is None:
+                raise _expired(at)
             copies, mark = lake_rows(metadata, base), metadata.lake_mark()
         with self._writing() as con:
             replace_lake_rows(con, self.config, copies, mark)
@@ -156,3 +157,9 @@ class Draft:
                 con.execute("BEGIN")
                 yield con
                 con.execute("COMMIT")
+
+
+def _expired(base: int | None) -> ConflictError:
+    return ConflictError(
+        f"Snapshot {base}, from which the transaction began, has expired.", remedy="Run the transaction again."
+    )

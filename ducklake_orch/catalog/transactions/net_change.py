@@ -1,7 +1,7 @@
 """Compare a table of a draft with its base, and fold everything that a transaction did to it into one change."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ducklake_orch.catalog.commit import (
@@ -206,20 +206,28 @@ def _removal(
     rows = sum(_live_rows(file) for file in whole) + sum(map(len, inlined.values()))
     rows += sum(_live_rows(file) - _live_rows(live[file.data_file_id]) for file in marked)
     removal = ExactRows(draft.base.snapshot_id, where, base.scan.files, whole, seen, inlined, rows)
-    return removal, _deletes(draft, base, marked, live, write_id) if marked else None
+    paths = {file.data_file_id: [delete.path for delete in live[file.data_file_id].deletes] for file in marked}
+    return removal, delete_files_of(draft, base, paths, write_id) if marked else None
 
 
-def _deletes(
-    draft: Draft, base: RowPlan, marked: Sequence[DataFile], live: dict[int, DataFile], write_id: str
-) -> DeleteFiles:
+def delete_files_of(draft: Draft, base: RowPlan, paths: Mapping[int, Sequence[str]], write_id: str) -> DeleteFiles:
+    """Return delete files for files of the base, with the positions that other delete files have.
+
+    Args:
+        draft: The draft.
+        base: The table at the base snapshot.
+        paths: The other delete files, by the data file's id.
+        write_id: Part of the names of the delete files.
+    """
+
     def write(losses: Sequence[Loss]) -> list[NewDeleteFile]:
         with working_connection(draft.lake, apart=True) as con:
             return write_delete_files(con, base.table, write_id, losses)
 
     def positions(file: DataFile) -> str:
-        deletes = live[file.data_file_id].deletes
-        return " UNION ALL ".join(f"SELECT pos FROM {parquet_sql(delete.path)}" for delete in deletes)
+        return " UNION ALL ".join(f"SELECT pos FROM {parquet_sql(path)}" for path in paths[file.data_file_id])
 
+    marked = [file for file in base.scan.files if file.data_file_id in paths]
     staged = DeleteFiles(write, positions, marked, base.inlined_deletes)
     staged.numbered(draft.base.snapshot_id + 1)
     return staged

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from ducklake_orch.catalog.commit import (
     WHOLE_LAKE,
+    Closing,
     Committed,
     NotAlignedError,
     Reads,
@@ -42,6 +43,7 @@ def publish(
     key: str | None = None,
     expect_snapshot: int | None = None,
     reads: Reads | None = None,
+    closing: Closing | None = None,
 ) -> Committed:
     """Commit the changes of all tables as one snapshot, and return the outcome of the newest.
 
@@ -51,6 +53,7 @@ def publish(
         key: The caller's idempotency key.
         expect_snapshot: Refuse to replace rows that have changed since this snapshot.
         reads: What no other commit may have changed.
+        closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
 
     Raises:
         ConflictError: When another commit changed what the transaction depends on.
@@ -63,7 +66,7 @@ def publish(
                     changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
-            results = commit_changes(session, write, changes, key=key, reads=reads)
+            results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)
     except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError) as error:
         failure = ConflictError(
             f"The transaction that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",

@@ -1,0 +1,277 @@
+"""Stages: changes of several tables that the catalog keeps until they are published together."""
+
+from collections.abc import Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ducklake_orch.config.units import parse_duration, read_argument
+from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransactionClosedError
+from ducklake_orch.facade.transaction import Transaction
+from ducklake_orch.results import CommitInfo, StagedTable, StageInfo, TransactionResult, WriteResult
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import duckdb
+    import pyarrow as pa
+
+    from ducklake_orch.catalog.transactions import StoredStage
+    from ducklake_orch.lake import DuckLake
+
+
+_LONGEST_NAME = 250
+
+
+class Stage:
+    """Changes that the catalog keeps, for any process, until `publish` commits them as one snapshot.
+
+    The verbs see the lake as it was when the stage was created, with what has been staged since. Other readers and
+    writers see nothing of it. Several tasks can stage at the same time: different tables, or different partitions of
+    one table.
+
+    Attributes:
+        name: The name of the stage.
+    """
+
+    def __init__(self, lake: "DuckLake", name: str) -> None:
+        self.name = name
+        self._lake = lake
+
+    # --- verbs ---------------------------------------------------------------------------------------------------
+
+    def transaction(self, *, idempotency_key: str | None = None) -> Transaction:
+        """Begin a transaction whose changes are added to the stage together, when its block ends.
+
+        Args:
+            idempotency_key: Identifies the work across retries; work that is already staged is not repeated.
+
+        Examples:
+            >>> stage = lake.stage("nightly")
+            >>> with stage.transaction() as tx:
+            ...     _ = tx.write(orders, "archive", mode="append")
+            ...     _ = tx.delete("orders", "true")
+            >>> [(table.table, table.rows_added, table.rows_removed) for table in stage.tables()]
+            [('main.archive', 3, 0), ('main.orders', 0, 3)]
+        """
+        return Transaction(self._lake, idempotency_key=idempotency_key, stage=self._open())
+
+    def write(self, data: Any, table: str, *, mode: str, **arguments: Any) -> WriteResult:
+        """Write data to a table; arguments as for `Transaction.write`."""
+        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
+            return tx.write(data, table, mode=mode, **arguments)
+
+    def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
+        """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
+        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
+            return tx.merge(data, table, keys, **arguments)
+
+    def delete(self, table: str, where: str, **arguments: Any) -> WriteResult:
+        """Delete rows; arguments as for `DuckLake.delete`."""
+        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
+            return tx.delete(table, where, **arguments)
+
+    def update(self, table: str, set: Any, where: str | None = None, **arguments: Any) -> WriteResult:
+        """Update rows; arguments as for `DuckLake.update`."""
+        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
+            return tx.update(table, set, where, **arguments)
+
+    def truncate(self, table: str) -> WriteResult:
+        """Delete all rows of a table."""
+        with self.transaction() as tx:
+            return tx.truncate(table)
+
+    def add_files(self, table: str, paths: Any, **arguments: Any) -> WriteResult:
+        """Add Parquet files that another program wrote; arguments as for `DuckLake.add_files`."""
+        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
+            return tx.add_files(table, paths, **arguments)
+
+    def create_table(self, table: str, schema: Any, **arguments: Any) -> WriteResult:
+        """Create a table; arguments as for `Transaction.create_table`."""
+        with self.transaction() as tx:
+            return tx.create_table(table, schema, **arguments)
+
+    def drop_table(self, table: str) -> None:
+        """Drop a table."""
+        with self.transaction() as tx:
+            tx.drop_table(table)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def read(
+        self, table: str, spark: Any = None, *, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> Any:
+        """Read a table or view as staged; arguments as for `DuckLake.read`.
+
+        Examples:
+            >>> _ = lake.stage("nightly").delete("orders", "region = 'eu'")
+            >>> lake.stage("nightly").read("orders").num_rows, lake.read("orders").num_rows
+            (1, 3)
+        """
+        with self.transaction() as tx:
+            return tx.read(table, spark, columns=columns, where=where)
+
+    @contextmanager
+    def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
+        """Connect to all tables as staged, for reading."""
+        with self.transaction() as tx, tx.connect() as con:
+            yield con
+
+    def tables(self) -> list[StagedTable]:
+        """List the tables that publishing would change, with the rows that would come and go."""
+        return _tables(self._stored())
+
+    def diff(self, table: str, limit: int | None = None) -> "pa.Table":
+        """Return the rows of a table that publishing would add and remove, with a first column `change_type`.
+
+        Args:
+            table: `table` or `schema.table`.
+            limit: How many rows at most.
+
+        Examples:
+            >>> _ = lake.stage("nightly").delete("orders", "region = 'us'")
+            >>> lake.stage("nightly").diff("orders").select(["change_type", "id"]).to_pylist()
+            [{'change_type': 'delete', 'id': 2}]
+        """
+        import pyarrow as pa
+
+        from ducklake_orch.engine.quoting import table_name
+
+        name, stage = table_name(table), self._stored()
+        if name.key not in stage.tables:
+            raise ObjectNotFoundError(f"The stage `{self.name}` does not change `{name}`.")
+        base = stage.head.base_snapshot
+        if stage.tables[name.key].change.drops:
+            gone = self._lake.read(table, snapshot=base)
+            types = pa.array(["delete"] * gone.num_rows, pa.string())
+            return gone.add_column(0, "change_type", types).slice(0, limit)
+        with self.transaction() as tx:
+            feed = tx.changes(table, base + 1)
+        columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
+        return feed.select(["change_type", *columns]).slice(0, limit)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def publish(self, *, commit: CommitInfo | None = None, idempotency_key: str | None = None) -> TransactionResult:
+        """Commit everything that is staged as one snapshot. A stage that is already published stays as it is.
+
+        Args:
+            commit: Author, message and extra of the snapshot.
+            idempotency_key: Identifies the work across retries and stages; committed work is not repeated.
+
+        Raises:
+            ConflictError: When another commit changed what was staged. The stage stays, for inspection.
+
+        Examples:
+            >>> stage = lake.stage("nightly")
+            >>> _ = stage.write(orders, "archive", mode="append")
+            >>> stage.publish().snapshot_id == lake.snapshots(limit=1)[0].snapshot_id
+            True
+        """
+        from ducklake_orch.catalog.transactions import publish_stage
+
+        stage = self._stored()
+        if stage.head.snapshot_id is None:
+            try:
+                return publish_stage(self._lake.config, stage, commit or CommitInfo(), idempotency_key)
+            except TransactionClosedError:  # another task may have published it meanwhile
+                stage = self._stored()
+                if stage.head.snapshot_id is None:
+                    raise
+        return TransactionResult(stage.head.snapshot_id, stage.head.snapshot_id, replayed=True)
+
+    def discard(self) -> None:
+        """Delete the stage and its files. Nothing happens to a stage that is published."""
+        from ducklake_orch.catalog.transactions import discard_stage
+
+        if (stage := self._found()) is not None:
+            discard_stage(self._lake.config, stage)
+
+    def _open(self) -> "StoredStage":
+        from ducklake_orch.catalog.transactions import refuse_ended
+
+        stage = self._stored()
+        refuse_ended(stage)
+        return stage
+
+    def _stored(self) -> "StoredStage":
+        if (found := self._found()) is None:
+            raise TransactionClosedError(f"The stage `{self.name}` was discarded.", remedy="Stage the work again.")
+        return found
+
+    def _found(self) -> "StoredStage | None":
+        from ducklake_orch.catalog.search import planning
+        from ducklake_orch.catalog.transactions import find_stage
+
+        with planning(self._lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
+            return find_stage(metadata, self.name)
+
+    def __repr__(self) -> str:
+        return f"<stage {self.name!r} of {self._lake!r}>"
+
+
+def get_stage(
+    lake: "DuckLake", name: str, ttl: str | timedelta = "7 days", *, create: bool = False, author: str | None = None
+) -> Stage:
+    """Return a stage by its name; create it if it is missing and that is wanted."""
+    from ducklake_orch.catalog.search import planning
+    from ducklake_orch.catalog.transactions import create_stage, find_stage
+    from ducklake_orch.engine.exactly_once import refuse_managed, refuse_read_only
+
+    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
+        raise ConfigError(f"The name of a stage has 1 to {_LONGEST_NAME} characters, not {name!r}.")
+    lasts = read_argument("ttl", parse_duration, ttl)
+    doing = f"opening the stage `{name}`"
+    if create:
+        refuse_read_only(lake.config, doing)
+        refuse_managed(lake.config, doing)
+        lake.ensure_exists()
+    with planning(lake.config, f"Reading the stage `{name}`", reads=True) as metadata:
+        found, base = find_stage(metadata, name), metadata.latest().snapshot_id
+    if found is None or (found.is_past and create):
+        if not create:
+            raise ObjectNotFoundError(f"There is no stage `{name}`.", remedy="`lake.stages()` lists them.")
+        create_stage(lake.config, name, base, lasts, author)
+    return Stage(lake, name)
+
+
+def list_stages(lake: "DuckLake") -> list[StageInfo]:
+    """Return all stages, oldest first."""
+    from ducklake_orch.catalog.search import planning
+    from ducklake_orch.catalog.transactions import find_stages
+
+    with planning(lake.config, "Listing stages", reads=True) as metadata:
+        stages = find_stages(metadata)
+    return [_info(stage) for stage in stages]
+
+
+def _info(stage: "StoredStage") -> StageInfo:
+    head, tables = stage.head, _tables(stage)
+    return StageInfo(
+        name=head.name,
+        created=head.created,
+        expires=head.expires,
+        author=head.author,
+        base_snapshot=head.base_snapshot,
+        tables=[table.table for table in tables],
+        rows_added=sum(table.rows_added for table in tables),
+        rows_removed=sum(table.rows_removed for table in tables),
+        bytes=sum(table.bytes for table in tables),
+        status="published" if head.snapshot_id is not None else "expired" if stage.is_past else "open",
+        snapshot_id=head.snapshot_id,
+    )
+
+
+def _tables(stage: "StoredStage") -> list[StagedTable]:
+    changes = sorted((table.change for table in stage.tables.values()), key=lambda change: str(change.name))
+    return [
+        StagedTable(
+            table=str(change.name),
+            rows_added=change.rows_added,
+            rows_removed=change.rows_removed,
+            files=len(change.files),
+            bytes=sum(file.file_size for file in change.files),
+            is_dropped=change.drops,
+        )
+        for change in changes
+    ]

@@ -1,0 +1,277 @@
+"""Stages: changes of several tables that the catalog keeps until they are published together."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import (
+    ConflictError,
+    ObjectNotFoundError,
+    TableDroppedError,
+    TransactionClosedError,
+    UnsupportedStatementError,
+)
+from ducklake_orch.facade.stage import Stage
+from tests.support.backends import backends, catalogs, on_sqlite
+from tests.support.worn_lakes import ALL_OF_IT
+
+ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"]})
+
+
+def rows(table: pa.Table) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+def orders(*ids: int, region: str = "eu") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "region": pa.array([region] * len(ids), pa.string())})
+
+
+@pytest.fixture
+def shop(lake: DuckLake) -> DuckLake:
+    lake.write(ORDERS, "orders", mode="append", partition_by=["region"], inline="never")
+    lake.write(orders(4, 5), "orders", mode="append")  # inlined
+    lake.write(ORDERS, "returns", mode="append", inline="never")
+    return lake
+
+
+BEFORE = [(1, "eu"), (2, "us"), (3, "eu"), (4, "eu"), (5, "eu")]
+
+
+@backends()
+def test_readers_see_a_stage_when_it_is_published_and_then_all_of_it(shop: DuckLake) -> None:
+    stage = shop.stage("nightly", author="me")
+    stage.delete("orders", "id = 1")
+    stage.write(orders(9), "orders", mode="append")
+    stage.update("orders", {"region": "'asia'"}, "id IN (2, 9)")
+    stage.merge(orders(3, 7, region="us"), "returns", keys=["id"])
+    stage.write(pa.table({"n": [1]}), "new.totals", mode="append")
+    assert rows(shop.read("orders")) == BEFORE
+    assert not shop.exists("new.totals")
+    staged = [(2, "asia"), (3, "eu"), (4, "eu"), (5, "eu"), (9, "asia")]
+    other = DuckLake(shop.config).stage("nightly", create=False)
+    assert rows(other.read("orders")) == staged
+    with other.connect() as con:
+        assert con.execute("SELECT count(*) FROM new.totals").fetchall() == [(1,)]
+    before = shop.snapshots(limit=1)[0].snapshot_id
+    result = other.publish()
+    assert (result.snapshot_id, result.previous_snapshot_id) == (before + 1, before)
+    assert {write.table for write in result.writes} == {"main.orders", "main.returns", "new.totals"}
+    assert rows(shop.read("orders")) == staged
+    assert rows(shop.read("returns")) == [(1, "eu"), (2, "us"), (3, "us"), (7, "us")]
+    assert not shop.fsck(storage=True).findings
+    # Row ids of the rows that stayed are the same, so the feed shows only what changed.
+    feed = shop.changes("orders", before + 1).select(["change_type", "id"]).to_pylist()
+    assert sorted((row["change_type"], row["id"]) for row in feed) == [
+        ("delete", 1),
+        ("insert", 9),
+        ("update_postimage", 2),
+        ("update_preimage", 2),
+    ]
+
+
+@catalogs()
+def test_stages_are_listed_with_what_they_would_change(shop: DuckLake) -> None:
+    stage = shop.stage("nightly", author="me")
+    stage.delete("returns", "true")
+    stage.write(orders(9), "orders", mode="append")
+    shop.stage("empty")
+    nightly, empty = shop.stages()
+    assert (nightly.name, nightly.author, nightly.status, nightly.tables) == (
+        "nightly",
+        "me",
+        "open",
+        ["main.orders", "main.returns"],
+    )
+    assert (nightly.rows_added, nightly.rows_removed) == (1, 3)
+    assert nightly.bytes > 0
+    assert empty.tables == []
+    assert [(table.table, table.rows_added, table.rows_removed) for table in stage.tables()] == [
+        ("main.orders", 1, 0),
+        ("main.returns", 0, 3),
+    ]
+
+
+@on_sqlite
+def test_a_diff_shows_the_rows_that_would_come_and_go(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    stage.update("orders", {"region": "'asia'"}, "id = 4")
+    stage.delete("orders", "id = 1")
+    stage.drop_table("returns")
+    assert rows(stage.diff("orders")) == [
+        ("delete", 1, "eu"),
+        ("update_postimage", 4, "asia"),
+        ("update_preimage", 4, "eu"),
+    ]
+    assert rows(stage.diff("returns", limit=2)) == [("delete", 1, "eu"), ("delete", 2, "us")]
+    with pytest.raises(ObjectNotFoundError, match=r"does not change `main\.missing`"):
+        stage.diff("missing")
+
+
+@catalogs()
+def test_tasks_stage_different_tables_and_partitions_at_the_same_time(shop: DuckLake) -> None:
+    shop.stage("nightly")
+
+    def work(number: int) -> None:
+        stage = DuckLake(shop.config).stage("nightly")
+        if number < 3:
+            stage.write(orders(100 + number, region=f"r{number}"), "orders", mode="overwrite_partitions")
+        else:
+            stage.write(orders(number), f"t{number}", mode="append")
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, range(6)))
+    shop.stage("nightly").publish()
+    assert rows(shop.read("orders")) == [*BEFORE, (100, "r0"), (101, "r1"), (102, "r2")]
+    assert [rows(shop.read(f"t{n}")) for n in (3, 4, 5)] == [[(3, "eu")], [(4, "eu")], [(5, "eu")]]
+    assert not shop.fsck(storage=True).findings
+
+
+@on_sqlite
+def test_a_task_that_changes_rows_which_another_staged_meanwhile_is_refused(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    other = DuckLake(shop.config).stage("nightly")
+
+    def both() -> None:
+        with stage.transaction() as tx:
+            tx.delete("orders", "id = 3")
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(other.update, "orders", {"id": "30"}, "id = 3").result()
+
+    with pytest.raises(ConflictError, match=r"Another task has staged `main\.orders` meanwhile"):
+        both()
+    assert (30, "eu") in rows(stage.read("orders"))
+
+
+@on_sqlite
+def test_work_with_an_idempotency_key_is_staged_once(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    assert not stage.write(orders(9), "orders", mode="append", idempotency_key="task 1").replayed
+    assert stage.write(orders(9), "orders", mode="append", idempotency_key="task 1").replayed
+    stage.write(orders(10), "orders", mode="append", idempotency_key="task 2")
+    stage.publish()
+    assert rows(shop.read("orders")) == [*BEFORE, (9, "eu"), (10, "eu")]
+
+
+@catalogs()
+def test_a_stage_is_published_once(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    stage.write(orders(9), "orders", mode="append")
+    with ThreadPoolExecutor(3) as pool:
+        results = list(pool.map(lambda _: DuckLake(shop.config).stage("nightly").publish(), range(3)))
+    assert len({result.snapshot_id for result in results}) == 1
+    assert stage.publish().replayed
+    assert shop.stages()[0].status == "published"
+    assert rows(shop.read("orders")) == [*BEFORE, (9, "eu")]
+    with pytest.raises(TransactionClosedError, match="was published as snapshot"):
+        stage.write(orders(9), "orders", mode="append")
+
+
+CHANGES: dict[str, tuple[Callable[[Stage], object], Callable[[DuckLake], object], bool]] = {
+    "append, append": (
+        lambda stage: stage.write(orders(9), "orders", mode="append"),
+        lambda lake: lake.write(orders(8), "orders", mode="append"),
+        True,
+    ),
+    "replace a partition, append to another": (
+        lambda stage: stage.write(orders(9), "orders", mode="overwrite_partitions"),
+        lambda lake: lake.write(orders(8, region="us"), "orders", mode="append"),
+        True,
+    ),
+    "delete, delete the same": (
+        lambda stage: stage.delete("orders", "id = 3"),
+        lambda lake: lake.delete("orders", "id = 3"),
+        False,
+    ),
+    "update, drop": (
+        lambda stage: stage.update("orders", {"id": "33"}, "id = 3"),
+        lambda lake: lake.drop_table("orders"),
+        False,
+    ),
+    "create, create": (
+        lambda stage: stage.write(orders(9), "made", mode="append"),
+        lambda lake: lake.write(orders(8), "made", mode="append"),
+        False,
+    ),
+}
+
+
+@on_sqlite
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_commit_in_between_is_judged_as_for_a_transaction(case: str, shop: DuckLake) -> None:
+    change, rival, passes = CHANGES[case]
+    stage = shop.stage("nightly")
+    change(stage)
+    rival(shop)
+    latest = shop.snapshots(limit=1)[0].snapshot_id
+    if passes:
+        assert stage.publish().snapshot_id == latest + 1
+        assert {8, 9} <= {row["id"] for row in shop.read("orders").to_pylist()}
+        return
+    with pytest.raises((ConflictError, TableDroppedError)):
+        stage.publish()
+    assert shop.snapshots(limit=1)[0].snapshot_id == latest
+    assert shop.stages()[0].status == "open"
+    assert not shop.fsck(storage=True).findings
+
+
+@backends()
+def test_a_discarded_stage_leaves_nothing_behind(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    stage.write(orders(9), "orders", mode="append")
+    stage.update("returns", {"region": "'x'"}, "id < 3")
+    stage.discard()
+    assert shop.stages() == []
+    assert not shop.fsck(storage=True).findings
+    for use in (stage.publish, stage.tables, lambda: stage.delete("orders", "true")):
+        with pytest.raises(TransactionClosedError, match="The stage `nightly` was discarded"):
+            use()
+    assert shop.stage("nightly").tables() == []
+
+
+@catalogs()
+def test_maintenance_keeps_what_a_stage_needs_and_discards_it_when_its_time_is_over(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    stage.update("orders", {"region": "'asia'"}, "id = 3")
+    stage.write(orders(9), "returns", mode="append")
+    shop.write(orders(6), "orders", mode="append", inline="never")
+    shop.maintain(ALL_OF_IT).raise_for_error()
+    stage.publish()
+    assert rows(shop.read("orders")) == [(1, "eu"), (2, "us"), (3, "asia"), (4, "eu"), (5, "eu"), (6, "eu")]
+    past = shop.stage("past", ttl="0 s")
+    assert shop.stages()[-1].status == "expired"
+    with pytest.raises(TransactionClosedError, match="The stage `past` ended at"):
+        past.write(orders(9), "orders", mode="append")
+    plan = shop.plan_maintenance(ALL_OF_IT, ["orphans"])
+    assert "the time of 1 stages is over: `past`" in str(plan)
+    shop.maintain(plan).raise_for_error()
+    assert [stage.name for stage in shop.stages()] == ["nightly"]
+
+
+@on_sqlite
+def test_a_stage_of_a_name_that_does_not_exist_is_created_only_on_request(shop: DuckLake) -> None:
+    with pytest.raises(ObjectNotFoundError, match="There is no stage `missing`"):
+        shop.stage("missing", create=False)
+
+
+@on_sqlite
+def test_a_stage_within_a_transaction_is_refused(shop: DuckLake) -> None:
+    stage = shop.stage("nightly")
+    with shop.transaction() as tx:
+        tx.delete("orders", "id = 1")
+        with pytest.raises(UnsupportedStatementError, match="A transaction of this lake is open"):
+            stage.delete("orders", "id = 2")
+
+
+@catalogs()
+def test_the_extension_sees_nothing_of_a_stage(shop: DuckLake) -> None:
+    before = shop.snapshots()
+    stage = shop.stage("nightly")
+    stage.delete("orders", "true")
+    stage.write(orders(9), "more", mode="append")
+    with shop.connect(read_only=True) as con:
+        assert con.execute("SELECT count(*) FROM orders").fetchall() == [(5,)]
+        assert {row[0] for row in con.execute("SHOW TABLES").fetchall()} == {"orders", "returns"}
+    assert shop.snapshots() == before
