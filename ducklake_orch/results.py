@@ -295,7 +295,7 @@ class TableStats(Result):
 
 @dataclass(frozen=True)
 class Timings(Result):
-    """Where the time of a verb went, over all of its attempts. Most of the rest of `duration_s` was spent on opening the lake.
+    """Where the time of a verb went, over all of its attempts. The rest of `duration_s` is mostly opening the lake.
 
     Attributes:
         plan_s: Seconds of planning: reading the catalog, choosing files.

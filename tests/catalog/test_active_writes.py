@@ -11,7 +11,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.commit import active_writes, leased, read_leases
-from ducklake_orch.catalog.commit.active_writes import TABLE, Leases
+from ducklake_orch.catalog.commit.active_writes import LEASES, Leases
 from ducklake_orch.catalog.lifecycle.compaction import DuckDBCompactor
 from ducklake_orch.catalog.search import RowSearch, planning
 from ducklake_orch.catalog.verbs import ArrowRows, PlannedWrite, WriteRequest
@@ -60,7 +60,7 @@ def test_a_short_write_registers_no_pin(lake: DuckLake) -> None:
     lake.write(rows(1, 2), "t", mode="append")
     lake.delete("t", "a = 1")
     with planning(lake.config, "Looking") as metadata:
-        assert not TABLE.table_exists(metadata)
+        assert not LEASES.table_exists(metadata)
 
 
 @catalogs()
@@ -211,7 +211,7 @@ def test_the_lease_of_a_killed_writer_expires(
     with leased(lake.config, Write("another"), 1):  # its lease replaces the expired one
         pinned_at_once()
         with lake.connect_metadata() as con:
-            assert con.execute(f"SELECT count(*), max(purpose::VARCHAR) FROM {TABLE.name}").fetchall()[0][0] == 1
+            assert con.execute(f"SELECT count(*), max(purpose::VARCHAR) FROM {LEASES.name}").fetchall()[0][0] == 1
     whole(lake)
 
 

@@ -47,7 +47,7 @@ def test_files_of_a_long_transaction_are_no_orphans(shop: DuckLake, monkeypatch:
     assert (shop.table("many").count(), shop.table("new").count()) == (1998, 1000)
     assert shop.fsck(deep=True, storage=True).findings == []
     with shop.connect_metadata() as con:
-        assert con.execute(f"SELECT count(*) FROM {active_writes.TABLE.name}").fetchone() == (0,)
+        assert con.execute(f"SELECT count(*) FROM {active_writes.LEASES.name}").fetchone() == (0,)
 
 
 def transact(lake: DuckLake, before_commit: Callable[[], None]) -> None:

@@ -120,7 +120,7 @@ def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], f
     lake.maintain(POLICY).raise_for_error()
     _check(lake, [states for states, *_ in results])
     assert metadata(lake)["ducklake_metadata"] == options
-    assert not metadata(lake).get(active_writes.TABLE.name)
+    assert not metadata(lake).get(active_writes.LEASES.name)
     return maintained, longest
 
 
