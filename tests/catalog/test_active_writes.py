@@ -256,7 +256,7 @@ def test_a_write_continues_if_it_cannot_be_pinned(
     def locked(*_: Any) -> None:
         raise LakeLockedError("another process holds the queue")
 
-    monkeypatch.setattr(type(TABLE), "write", locked)
+    monkeypatch.setattr(type(LEASES), "write", locked)
     with leased(lake.config, Write("writing"), 0):
         pinned_at_once()
     assert "another process holds the queue" in caplog.text
