@@ -179,7 +179,7 @@ def _table(table: TableState, policy: MaintenancePolicy, write_age: float) -> Ta
 
     def remedy(metric: str) -> str:
         if metric == "write_age":
-            return "run what writes the table"
+            return "run the job that writes the table"
         fewer = max(after_merge.values(), default=0) < max(partitions.values(), default=0)
         helps = fewer if metric == "files_per_partition" else after_merge != partitions
         if HELPS[metric] != "merge" or helps:
