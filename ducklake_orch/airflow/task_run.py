@@ -30,6 +30,7 @@ class Work:
         map_index: The index of a mapped task; -1 if it is not mapped.
         attempt: An id that distinguishes this attempt from others.
         try_number: The number of the attempt.
+        url: The page of the task in Airflow's interface, if it is known.
     """
 
     dag_id: str
@@ -38,6 +39,7 @@ class Work:
     map_index: int
     attempt: str
     try_number: int
+    url: str | None = None
 
     @classmethod
     def of(cls, context: Mapping[str, Any]) -> Self:
@@ -51,6 +53,7 @@ class Work:
             map_index=-1 if index is None else index,
             attempt=f"{getattr(ti, 'id', '')}/{ti.try_number}",
             try_number=ti.try_number,
+            url=getattr(ti, "log_url", None),
         )
 
     @classmethod
@@ -79,6 +82,8 @@ class Work:
             "map_index": self.map_index,
             "try_number": self.try_number,
         }
+        if self.url:
+            about["url"] = self.url
         if partitions:
             about |= {"partitions": partitions[:100], "partition_count": len(partitions)}
         return CommitInfo(author="airflow", message=f"{what}, run {self.run_id}", extra={"airflow": about})

@@ -99,6 +99,9 @@ class OrphansPolicy(Model):
 class HealthPolicy(Model):
     """The value from which a figure is a warning, and the value from which it is bad."""
 
+    write_age: tuple[Duration, Duration] | None = Field(
+        default=None, description="Time since rows of a table last changed; not graded by default."
+    )
     small_file_ratio: tuple[float, float] = Field(
         default=(0.5, 0.9), description="Share of a table's files that a merge would take."
     )
@@ -116,8 +119,8 @@ class HealthPolicy(Model):
     @model_validator(mode="after")
     def _check(self) -> Self:
         for name in type(self).model_fields:
-            warn, bad = getattr(self, name)
-            if warn > bad:
+            thresholds = getattr(self, name)
+            if thresholds is not None and thresholds[0] > thresholds[1]:
                 raise ValueError(f"`{name}`: the value for a warning is above the value for bad")
         return self
 

@@ -152,23 +152,30 @@ class MaintenanceVerbs(LakeBase):
         return health(self.config, read_policy(policy, self.config.maintenance), _some(tables))
 
     def report(
-        self, policy: MaintenancePolicy | Mapping[str, Any] | None = None, *, snapshots: int = 200
+        self,
+        policy: MaintenancePolicy | Mapping[str, Any] | None = None,
+        *,
+        snapshots: int = 200,
+        host_urls: Mapping[str, str] | None = None,
     ) -> "LakeReport":
-        """Describe the lake for people: tables, partitions, health and history. `.to_html()` renders it as a page.
+        """Describe the lake for people: tables, health, writers and maintenance. `.to_html()` renders it as a page.
 
         Args:
             policy: The thresholds that grade the health; by default `maintenance` of the configuration.
             snapshots: How many of the latest snapshots to list.
+            host_urls: The addresses of Dagster's and Airflow's interfaces, such as
+                `{"dagster": "https://dagster.example.com"}`, to link snapshots to the runs that made them.
 
         Examples:
             >>> lake.report().to_html()[:15]
             '<!doctype html>'
         """
         from ducklake_orch.report.collect import report
+        from ducklake_orch.report.run_links import read_host_urls
 
         if snapshots < 0:
             raise ConfigError(f"`snapshots` = {snapshots} is negative.", remedy="Give the number of snapshots to list.")
-        return report(self.config, read_policy(policy, self.config.maintenance), snapshots)
+        return report(self.config, read_policy(policy, self.config.maintenance), snapshots, read_host_urls(host_urls))
 
 
 def _some(tables: str | Sequence[TablePattern] | None) -> Sequence[TablePattern] | None:

@@ -30,6 +30,7 @@ from ducklake_orch.maintenance.lake_plan import retention
 from ducklake_orch.maintenance.run_log import known_orphans, last_run
 from ducklake_orch.maintenance.selection import Selection
 from ducklake_orch.maintenance.table_plan import merge_bins, target_size
+from ducklake_orch.maintenance.write_times import last_writes
 
 _MIB = 1024 * 1024
 _BANDS = {"under_1_mib": _MIB, "under_10_mib": 10 * _MIB, "under_64_mib": 64 * _MIB, "under_512_mib": 512 * _MIB}
@@ -56,7 +57,7 @@ def health(config: LakeConfig, policy: MaintenancePolicy, tables: Sequence[Table
     doing = f"Measuring the health of lake `{config.name}`"
     if tables is not None:
         with census(config, doing, Selection(tables=tables)) as state:
-            graded_tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
+            graded_tables = _tables(state, policy)
         grade = worst([table.grade for table in graded_tables])
         return HealthReport(grade, LakeHealth(config.name, "ok", {}, []), graded_tables)
     with census(config, doing) as state:
@@ -106,9 +107,10 @@ class Expirable:
 
 def measure(state: Census, policy: MaintenancePolicy) -> Measured:
     """Compute the figures of a lake that the catalog holds."""
-    tables = [_table(table, policy.of_table(*table.name)) for table in state.tables]
     pending = scheduled_paths(state.metadata)
-    return Measured(tables, _lake_metrics(state), pending, _expirable(state, policy), policy.expire.older_than)
+    return Measured(
+        _tables(state, policy), _lake_metrics(state), pending, _expirable(state, policy), policy.expire.older_than
+    )
 
 
 def _expirable(state: Census, policy: MaintenancePolicy) -> Expirable:
@@ -136,7 +138,13 @@ def graded(config: LakeConfig, policy: MaintenancePolicy, measured: Measured) ->
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
+def _tables(state: Census, policy: MaintenancePolicy) -> list[TableHealth]:
+    written = last_writes(state.metadata)
+    ages = {table.table_id: max(0.0, state.age(written[table.table_id]).total_seconds()) for table in state.tables}
+    return [_table(table, policy.of_table(*table.name), ages[table.table_id]) for table in state.tables]
+
+
+def _table(table: TableState, policy: MaintenancePolicy, write_age: float) -> TableHealth:
     metrics: dict[str, Any] = counted(table)
     target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
 
@@ -161,6 +169,7 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
         "files_per_partition": max(partitions.values(), default=0),
         "delete_share": metrics["deleted_rows"] / rows if rows else 0.0,
         "inlined_deletions": sum(file.tombstones for file in table.files),
+        "write_age": write_age,
     }
     metrics["readable_by_others"] = not metrics["inlined_rows"] + metrics["inlined_deletions"]
     metrics["inlined_rows_staying"] = sum(state.live_rows for state in table.inlined if state.inexact)
@@ -169,6 +178,8 @@ def _table(table: TableState, policy: MaintenancePolicy) -> TableHealth:
     graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
 
     def remedy(metric: str) -> str:
+        if metric == "write_age":
+            return "run the job that writes the table"
         fewer = max(after_merge.values(), default=0) < max(partitions.values(), default=0)
         helps = fewer if metric == "files_per_partition" else after_merge != partitions
         if HELPS[metric] != "merge" or helps:
@@ -197,8 +208,11 @@ def _findings(
 ) -> Iterator[HealthFinding]:
     """Compare figures with their thresholds."""
     for metric in HealthPolicy.model_fields:
-        value, (warn, bad) = metrics.get(metric), map(_number, getattr(policy, metric))
-        if value is None or value < warn or not value:
+        value, thresholds = metrics.get(metric), getattr(policy, metric)
+        if not value or thresholds is None:
+            continue
+        warn, bad = map(_number, thresholds)
+        if value < warn:
             continue
         grade: Grade = "bad" if value >= bad else "warn"
         yield HealthFinding(metric, grade, float(value), bad if grade == "bad" else warn, remedy(metric))

@@ -1,6 +1,7 @@
 """Plan maintenance from one state of the catalog without changing anything (`lake.plan_maintenance`)."""
 
 import logging
+from collections.abc import Mapping
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
@@ -25,13 +26,36 @@ def plan_maintenance(
         warnings = _clock_warnings(state, policy, selection)
         policy, sources = with_lake_options(state.metadata, policy, warnings)
         warnings += warn(policy, known, config.name)
-        steps = _table_steps(state, policy, selection, distributed)
-        steps += [plan_expiry(state, policy, sources["expire"])] if selection.wants("expire") else []
-        steps += [plan_clean_up(state, policy, sources["cleanup"], warnings)] if selection.wants("cleanup") else []
+        steps = catalog_steps(state, policy, sources, selection, warnings, distributed=distributed)
         latest = state.latest.snapshot_id
         lake_id = state.metadata.lake_id(), state.metadata.snapshot_time(latest)
     steps += plan_orphan_search(config, policy, sources["orphans"], state.at) if selection.wants("orphans") else []
     return MaintenancePlan(config.name, latest, state.at, policy, steps, warnings, lake_id)
+
+
+def catalog_steps(
+    state: Census,
+    policy: MaintenancePolicy,
+    sources: Mapping[str, str],
+    selection: Selection,
+    warnings: list[str],
+    *,
+    distributed: bool = False,
+) -> list[PlannedStep]:
+    """Plan all operations but the search for orphans, which lists the storage.
+
+    Args:
+        state: The lake.
+        policy: The policy, completed with the lake's options.
+        sources: The source of each retention.
+        selection: The selected operations and tables.
+        warnings: Receives warnings for the user.
+        distributed: Whether Spark is available.
+    """
+    steps = _table_steps(state, policy, selection, distributed)
+    steps += [plan_expiry(state, policy, sources["expire"])] if selection.wants("expire") else []
+    steps += [plan_clean_up(state, policy, sources["cleanup"], warnings)] if selection.wants("cleanup") else []
+    return steps
 
 
 def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selection) -> list[str]:

@@ -30,6 +30,7 @@ _TABLE = {
     "partitions": "Partitions that have files.",
     "files_per_partition": "Files in the fullest partition.",
     "delete_share": "Share of deleted rows.",
+    "write_age": "Seconds since rows last changed.",
 }
 _GRADE = "0 is ok, 1 a warning, 2 bad."
 Sample = tuple[Mapping[str, str], float | None]
@@ -57,7 +58,7 @@ def _lines(report: HealthReport) -> Iterator[str]:
     yield from _metric("ducklake_table_grade", _GRADE, graded)
     for name, text in _TABLE.items():
         figures = [(labels, table.metrics[name]) for labels, table in tables]
-        yield from _metric(f"ducklake_table_{name}", text, figures)
+        yield from _metric(f"ducklake_table_{_unit(name)}", text, figures)
     sizes: list[Sample] = []
     for labels, table in tables:
         sizes += [(labels | {"size": band}, count) for band, count in table.metrics["file_sizes"].items()]

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.quoting import TableName, table_name
@@ -23,6 +23,7 @@ from ducklake_orch.maintenance.results import (
     PlannedStep,
     Status,
     StepReport,
+    add_up,
 )
 from ducklake_orch.maintenance.run_limits import Stop, handling_signals
 from ducklake_orch.maintenance.run_log import note_begin, note_end, only_runner
@@ -98,7 +99,8 @@ class _Run:
         after = figures(self._config)
         report = self.report([_with_figures(step_report, before, after) for step_report in done], after.snapshot)
         served = _served(done)
-        summary = {"totals": report.totals, "orphans": _orphans(report, self._plan.policy), "served": served}
+        summary = {"totals": report.totals, "operations": _by_operation(done), "served": served}
+        summary["orphans"] = _orphans(report, self._plan.policy)
         note_end(self._config, self._id, report.status, summary)
         return report
 
@@ -196,6 +198,13 @@ def _served(steps: Sequence[StepReport]) -> list[str]:
     }
     tried = {step.table for step in steps if step.status not in ("skipped", "planned")}
     return sorted(table for table in tried - waiting if table is not None)
+
+
+def _by_operation(steps: Sequence[StepReport]) -> dict[str, dict[str, int]]:
+    """Return the summed figures of the steps that ran, by operation."""
+    done = [step for step in steps if step.status == "done"]
+    totals = {operation: add_up(step for step in done if step.operation == operation) for operation in OPERATIONS}
+    return {operation: figures for operation, figures in totals.items() if figures["steps"]}
 
 
 def _orphans(report: MaintenanceReport, policy: MaintenancePolicy) -> dict[str, int] | None:

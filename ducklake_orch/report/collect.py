@@ -12,6 +12,9 @@ from ducklake_orch.maintenance.health import graded, measure
 from ducklake_orch.maintenance.health_report import HealthReport
 from ducklake_orch.maintenance.run_log import LastRun, latest_runs
 from ducklake_orch.report.history import History, history
+from ducklake_orch.report.overlap import overlaps
+from ducklake_orch.report.upkeep import Upkeep, upkeep
+from ducklake_orch.report.writers import Writers, writers
 from ducklake_orch.results import Result
 
 # Above this number, neighbouring partitions are shown together.
@@ -46,7 +49,12 @@ class LakeReport(Result):
         storage: The location of its files, without secrets.
         ids: The ids of the tables, by name.
         partitions: The partitions of partitioned tables, by name.
+        fresh_within: The age from which the last write of a table is a warning, in seconds, by name.
+        overlaps: The first sort key of sorted tables, and how many files of a partition share a value of it, by name.
+        writers: Who wrote the retained snapshots.
+        upkeep: What maintenance may do by its policy, what is due, and what was done.
         runs: The latest runs of maintenance.
+        host_urls: The addresses of the hosts' interfaces, to which runs are linked.
     """
 
     name: str
@@ -57,8 +65,18 @@ class LakeReport(Result):
     health: HealthReport
     ids: Mapping[str, int]
     partitions: Mapping[str, Sequence[PartitionFacts]] = field(repr=False)
+    fresh_within: Mapping[str, float] = field(repr=False)
+    overlaps: Mapping[str, tuple[str, float]] = field(repr=False)
     history: History = field(repr=False)
+    writers: Writers = field(repr=False)
+    upkeep: Sequence[Upkeep] = field(repr=False)
     runs: Sequence[LastRun] = field(repr=False)
+    host_urls: Mapping[str, str] = field(repr=False)
+
+    @property
+    def past_bytes(self) -> int:
+        """The bytes that only older snapshots need."""
+        return sum(table.bytes for table in self.history.past.values())
 
     def to_html(self) -> str:
         """Return the page: one document that needs no network."""
@@ -67,12 +85,16 @@ class LakeReport(Result):
         return page(self)
 
 
-def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> LakeReport:
+def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int, host_urls: Mapping[str, str]) -> LakeReport:
     """Collect the report on a lake; see `DuckLake.report`."""
     with census(config, f"Reporting on lake `{config.name}`") as state:
         measured = measure(state, policy)
         past = history(state, snapshots)
+        who = writers(state)
         runs = latest_runs(state.metadata, _RUNS)
+        planned = upkeep(state, policy, runs)
+        sorted_by = overlaps(state)
+        expected = {table.name: policy.of_table(*table.name).health.write_age for table in state.tables}
     return LakeReport(
         name=config.name,
         at=state.at,
@@ -82,8 +104,13 @@ def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int) -> Lak
         health=graded(config, policy, measured),
         ids={str(table.name): table.table_id for table in state.tables},
         partitions={str(table.name): _partitions(table) for table in state.tables if table.partitioned},
+        fresh_within={str(name): ages[0].total_seconds() for name, ages in expected.items() if ages is not None},
+        overlaps=sorted_by,
         history=past,
+        writers=who,
+        upkeep=planned,
         runs=runs,
+        host_urls=host_urls,
     )
 
 

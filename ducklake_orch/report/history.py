@@ -1,20 +1,28 @@
-"""Read a lake's history from its snapshots: when it was written, by whom, and how its tables grew."""
+"""Read a lake's history from its snapshots: when it was written, how it grew, and which bytes only it needs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from itertools import accumulate
 
-from ducklake_orch.catalog.metadata import DATA_CHANGES, MOVING_CHANGES, Metadata, maybe_int, text
+from ducklake_orch.catalog.metadata import Metadata, text
 from ducklake_orch.engine.introspection import snapshot_of, snapshots_sql
 from ducklake_orch.maintenance.census import Census, moment
+from ducklake_orch.maintenance.write_times import kind_sql, unquoted_sql
 from ducklake_orch.results import Result, Snapshot
 
 # The number of equal periods into which the history is divided.
 PERIODS = 48
 KINDS = ("data", "definitions", "maintenance")
-# The engine also reads the token `flushed_inlined`.
-_UPKEEP, _DATA = "|".join(sorted(MOVING_CHANGES | {"flushed_inlined"})), "|".join(sorted(DATA_CHANGES))
+
+
+@dataclass(frozen=True)
+class PastFiles(Result):
+    """The files of a table that are retired, but that a retained snapshot still reads; expiry frees them."""
+
+    files: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -25,21 +33,24 @@ class History(Result):
         since: When the oldest snapshot was created.
         until: The end of the last period.
         periods: The number of snapshots in each period, by kind: `data`, `definitions`, `maintenance`.
-        authors: The number of snapshots by author; `None` for snapshots without an author.
         recent: The latest snapshots.
-        growth: The bytes of each table's files at the end of each period, by table id.
-        changed: When files of each table were last added or retired, by table id.
+        growth: The bytes of each table's live files at the end of each period, by table id.
+        past: The files that only history needs, by table id, those of dropped tables included.
         names: The names of the tables whose ids the snapshots' changes contain.
     """
 
     since: datetime
     until: datetime
     periods: Sequence[Mapping[str, int]]
-    authors: Mapping[str | None, int]
     recent: Sequence[Snapshot]
     growth: Mapping[int, Sequence[int]]
-    changed: Mapping[int, datetime]
+    past: Mapping[int, PastFiles]
     names: Mapping[int, str]
+
+    @property
+    def total_growth(self) -> Sequence[int]:
+        """The bytes of all live files at the end of each period."""
+        return [sum(sizes) for sizes in zip(*self.growth.values(), strict=True)] or [0] * PERIODS
 
 
 def history(state: Census, recent: int) -> History:
@@ -55,20 +66,16 @@ def history(state: Census, recent: int) -> History:
     until = max(state.at, since + timedelta(seconds=1))
     width = (until - since) / PERIODS
     periods = [Counter[str]() for _ in range(PERIODS)]
-    authors = Counter[str | None]()
-    for period, kind, author, count in metadata.rows(_made_sql(metadata, since, width)):
+    for period, kind, count in metadata.rows(_made_sql(metadata, since, width)):
         periods[int(period)][kind] += int(count)
-        authors[text(author)] += int(count)
-    growth, changed = _growth(metadata, since, width)
     listed = metadata.rows(snapshots_sql(metadata.config, state.latest.snapshot_id, recent))
     return History(
         since=since,
         until=until,
         periods=periods,
-        authors=dict(authors.most_common()),
         recent=[snapshot_of(row) for row in listed],
-        growth=growth,
-        changed=changed,
+        growth=_growth(metadata, since, width),
+        past=_past(metadata),
         names=_names(metadata),
     )
 
@@ -82,23 +89,15 @@ def _period_sql(time: str, since: datetime, width: timedelta) -> str:
 
 def _made_sql(metadata: Metadata, since: datetime, width: timedelta) -> str:
     name = metadata.table_sql
-    # Quoted names may contain any text, so they are removed.
-    made = "regexp_replace(coalesce(c.changes_made::VARCHAR, ''), '\"[^\"]*\"', '', 'g')"
-    kind = (
-        f"CASE WHEN regexp_matches({made}, '(^|,)({_UPKEEP}):') THEN 'maintenance'"
-        f" WHEN regexp_matches({made}, '(^|,)({_DATA}):') THEN 'data' ELSE 'definitions' END"
-    )
     return (
-        f"SELECT {_period_sql('s.snapshot_time', since, width)}, {kind}, c.author, count(*)"
+        f"SELECT {_period_sql('s.snapshot_time', since, width)}, {kind_sql(unquoted_sql('c.changes_made'))}, count(*)"
         f" FROM {name('ducklake_snapshot')} s LEFT JOIN {name('ducklake_snapshot_changes')} c USING (snapshot_id)"
         " GROUP BY ALL"
     )
 
 
-def _growth(
-    metadata: Metadata, since: datetime, width: timedelta
-) -> tuple[dict[int, Sequence[int]], dict[int, datetime]]:
-    """Return the bytes of each table's files at the end of each period, and when they last changed.
+def _growth(metadata: Metadata, since: datetime, width: timedelta) -> dict[int, Sequence[int]]:
+    """Return the bytes of each table's live files at the end of each period.
 
     The time of an expired snapshot is unknown, so its changes count from the start.
     """
@@ -109,23 +108,22 @@ def _growth(
             UNION ALL
             SELECT table_id, end_snapshot, -file_size_bytes FROM {name("ducklake_data_file")}
             WHERE end_snapshot IS NOT NULL)
-        SELECT m.table_id, {_period_sql("s.snapshot_time", since, width)}, sum(m.bytes)::BIGINT,
-               epoch_us(max(s.snapshot_time::TIMESTAMPTZ))
+        SELECT m.table_id, {_period_sql("s.snapshot_time", since, width)}, sum(m.bytes)::BIGINT
         FROM moves m LEFT JOIN {name("ducklake_snapshot")} s USING (snapshot_id) GROUP BY ALL""")
     moved: dict[int, list[int]] = defaultdict(lambda: [0] * PERIODS)
-    changed: dict[int, datetime] = {}
-    for table_id, period, bytes_, time in rows:
+    for table_id, period, bytes_ in rows:
         moved[int(table_id)][int(period)] += int(bytes_)
-        if (last := maybe_int(time)) is not None:
-            changed[int(table_id)] = max(moment(last), changed.get(int(table_id), datetime.min.replace(tzinfo=UTC)))
-    growth: dict[int, Sequence[int]] = {}
-    for table, steps in moved.items():
-        total, sums = 0, []
-        for step in steps:
-            total += step
-            sums.append(total)
-        growth[table] = sums
-    return growth, changed
+    return {table: list(accumulate(steps)) for table, steps in moved.items()}
+
+
+def _past(metadata: Metadata) -> dict[int, PastFiles]:
+    """Return the retired data files and delete files that retained snapshots read, by table."""
+    retired = " UNION ALL ".join(
+        f"SELECT table_id, file_size_bytes FROM {metadata.table_sql(files)} WHERE end_snapshot IS NOT NULL"
+        for files in ("ducklake_data_file", "ducklake_delete_file")
+    )
+    rows = metadata.rows(f"SELECT table_id, count(*), sum(file_size_bytes)::BIGINT FROM ({retired}) GROUP BY 1")
+    return {int(table_id): PastFiles(int(files), int(size)) for table_id, files, size in rows}
 
 
 def _names(metadata: Metadata) -> dict[int, str]:

@@ -58,3 +58,26 @@ def stacked_bars(bars: Sequence[Sequence[tuple[str, int]]], labels: Sequence[str
         groups.append(tag("g", tag("title", f"{label}: {counts}"), *parts))
     base = Markup('<line x1="0" x2="960" y1="119" y2="119"/>')
     return tag("svg", *groups, base, class_="bars", viewBox="0 0 960 120", role="img", aria_label=about)
+
+
+def area_chart(values: Sequence[int], about: str, labels: Sequence[str]) -> Markup:
+    """Return a chart of a figure over time.
+
+    Args:
+        values: The figure at equal intervals.
+        about: The title of the chart.
+        labels: The highest value, and the first and the last moment, in words.
+    """
+    top, last = max([*values, 1]), max(len(values) - 1, 1)
+    points = " ".join(f"{960 * index / last:.1f},{118 - 112 * value / top:.1f}" for index, value in enumerate(values))
+    line, area = Markup(f'<polyline points="{points}"/>'), Markup(f'<polygon points="0,119 {points} 960,119"/>')
+    # The chart is stretched to the width of the page; text inside it would be stretched, too.
+    chart = tag("svg", area, line, viewBox="0 0 960 120", preserveAspectRatio="none", role="img", aria_label=about)
+    high, first, end = labels
+    return tag("figure", tag("span", high, class_="high"), chart, tag("span", first), tag("span", end), class_="area")
+
+
+def shares(parts: Sequence[tuple[str, int]]) -> Markup:
+    """Return a bar that is divided by sizes; the CSS class of each part colours it."""
+    pieces = (tag("i", class_=name, style=f"flex-grow: {size}") for name, size in parts)
+    return tag("div", *pieces, class_="shares")

@@ -60,6 +60,7 @@ function toggle(button) {
   button.setAttribute("aria-expanded", String(!open));
   if (open) { row.nextElementSibling.remove(); return; }
   const more = element("tr"), cell = element("td");
+  cell.className = "inner";
   cell.colSpan = row.cells.length;
   cell.append(inside(facts[button.dataset.table]));
   more.append(cell);
@@ -92,6 +93,10 @@ if (list) {
   document.querySelector("#list thead").addEventListener("click", event => {
     const head = event.target.closest("th");
     if (head) sort(head);
+  });
+  document.getElementById("all")?.addEventListener("change", event => {
+    closeAll();
+    list.parentNode.classList.toggle("all", event.target.checked);
   });
   document.getElementById("find").addEventListener("input", event => {
     closeAll();

@@ -113,7 +113,10 @@ def test_a_snapshot_names_the_task_that_made_it(conn_id: str) -> None:
     latest = DuckLakeHook().snapshots()[0]
     assert latest.author == "airflow"
     about = {"dag_id": dag.dag_id, "task_id": "write", "run_id": done.run_id, "map_index": -1, "try_number": 1}
-    assert latest.extra["airflow"] == about
+    found = latest.extra["airflow"]
+    # The report links to this page.
+    assert f"/dags/{dag.dag_id}/runs/" in found.pop("url")
+    assert found == about
 
 
 # --- guards --------------------------------------------------------------------------------------------------------

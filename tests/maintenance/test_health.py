@@ -11,7 +11,7 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
 from ducklake_orch.errors import ObjectNotFoundError
-from ducklake_orch.maintenance.health_report import HealthFinding
+from ducklake_orch.maintenance.health_report import HealthFinding, HealthReport
 from tests.support.backends import LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
 from tests.support.worn_lakes import ALL_OF_IT, metadata, rows, small_files, worn
 
@@ -96,6 +96,48 @@ def test_thresholds_may_differ_by_table(lake: DuckLake) -> None:
         "main.d": "warn",
         "main.i": "ok",
     }
+
+
+@catalogs()
+def test_the_age_of_the_last_write_ignores_maintenance(backend: Backend, lake: DuckLake) -> None:
+    worn(lake)
+    ages = write_ages(lake)
+    assert ages["main.t"] >= ages["main.d"] >= ages["main.i"] >= 0  # MySQL stores times in whole seconds
+    lake.maintain(ALL_OF_IT, operations=["flush", "merge"]).raise_for_error()
+    later = write_ages(lake)
+    assert all(later[name] > age for name, age in ages.items())
+    lake.delete("t", "k = 1")
+    assert write_ages(lake)["main.t"] < ages["main.t"]
+
+
+@on_sqlite
+def test_the_age_of_a_table_that_was_never_written_counts_from_its_creation(lake: DuckLake) -> None:
+    small_files(lake, "t", files=1)
+    lake.execute('CREATE TABLE ",inserted_into_table:1" (v INTEGER)').raise_for_error()
+    ages = write_ages(lake)
+    assert ages["main.,inserted_into_table:1"] < ages["main.t"]
+
+
+@on_sqlite
+def test_a_write_whose_snapshot_has_expired_counts_as_the_oldest_retained_one(lake: DuckLake) -> None:
+    small_files(lake, "t", files=1)
+    small_files(lake, "u", files=3)
+    lake.maintain(ALL_OF_IT, operations=["expire"]).raise_for_error()
+    report = lake.health()
+    assert {table.metrics["write_age"] for table in report.tables} == {report.lake.metrics["snapshot_age"]}
+
+
+@on_sqlite
+def test_the_age_of_the_last_write_is_graded_where_the_policy_expects_it(lake: DuckLake) -> None:
+    worn(lake)
+    policy = MaintenancePolicy(overrides={"t": {"health": {"write_age": ("0s", "1 day")}}})
+    graded = {table.table: [finding.metric for finding in table.findings] for table in lake.health(policy).tables}
+    assert graded == {"main.t": ["write_age"], "main.d": ["delete_share"], "main.i": []}
+    assert "ducklake_table_write_age_seconds" in lake.health().to_prometheus()
+
+
+def write_ages(lake: DuckLake) -> dict[str, float]:
+    return {table.table: table.metrics["write_age"] for table in lake.health().tables}
 
 
 @on_sqlite
@@ -258,9 +300,13 @@ def test_orphan_metrics_stay_after_a_run_without_orphans(lake: DuckLake) -> None
 @on_sqlite
 def test_chosen_tables_are_measured_without_the_others(lake: DuckLake) -> None:
     worn(lake)
-    whole = {table.table: table for table in lake.health().tables}
+
+    def measured(report: HealthReport) -> dict[str, dict[str, Any]]:
+        return {table.table: {**table.metrics, "write_age": None} for table in report.tables}
+
+    whole = measured(lake.health())
     report = lake.health(tables=["t", "i"])
-    assert {table.table: table for table in report.tables} == {name: whole[name] for name in ("main.i", "main.t")}
+    assert measured(report) == {name: whole[name] for name in ("main.i", "main.t")}
     assert report.lake.metrics == {}
     assert 'ducklake_table_files{lake="lake",schema="main",table="t"}' in report.to_prometheus()
     with pytest.raises(ObjectNotFoundError, match="no table `nowhere`"):

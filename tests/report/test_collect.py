@@ -8,7 +8,7 @@ from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.report.history import PERIODS
 from tests.support.backends import MYSQL, Backend, catalogs, on_sqlite
-from tests.support.daily_rows import days
+from tests.support.daily_rows import FIRST, days
 from tests.support.worn_lakes import ALL_OF_IT, metadata, worn
 
 
@@ -33,16 +33,42 @@ def test_the_report_has_tables_partitions_and_history_and_changes_nothing(backen
     }
     assert kinds["maintenance"] == 1
     assert kinds["data"] == 4 + 5 + 2 + 1
-    assert past.authors["the pipeline"] == 4
+    assert {writer.author: (writer.commits, writer.processes) for writer in report.writers.by_author}[
+        "the pipeline"
+    ] == (4, 1)
+    assert {part.operation: part.done.get("files_in", 0) for part in report.upkeep}["merge"] == 5
     sizes = {table.table: table.metrics["bytes"] for table in report.health.tables}
     grown = {name: past.growth[number][-1] for name, number in report.ids.items() if number in past.growth}
     assert grown == {name: size for name, size in sizes.items() if size}
     assert all(len(sequence) == PERIODS for sequence in past.growth.values())
-    assert all(past.since <= period <= past.until for period in past.changed.values())
+    assert past.total_growth[-1] == report.health.lake.metrics["bytes"]
     assert [snapshot.snapshot_id for snapshot in past.recent] == [snapshot.snapshot_id for snapshot in lake.snapshots()]
     assert [run.status for run in report.runs] == ["ok"]
+    assert "the pipeline" in report.to_html()
     if backend.catalog is not MYSQL:  # the engine inlines no rows on MySQL
         assert report.health.lake.metrics["inlined_rows"] == 3
+
+
+@on_sqlite
+def test_bytes_that_only_history_holds_are_freed_by_expiry(lake: DuckLake) -> None:
+    days(lake, "t", 1)
+    old = lake.table("t").files()[0].bytes
+    assert lake.report().past_bytes == 0
+    lake.write(pa.table({"day": [FIRST], "v": [1]}), "t", mode="overwrite")
+    report = lake.report()
+    past = report.history.past[report.ids["main.t"]]
+    assert (past.files, past.bytes, report.past_bytes) == (1, old, old)
+    lake.maintain(ALL_OF_IT, operations=["expire"]).raise_for_error()
+    assert lake.report().past_bytes == 0
+
+
+@on_sqlite
+def test_a_dropped_table_may_hold_bytes_of_history(lake: DuckLake) -> None:
+    days(lake, "gone", 2)
+    lake.execute("DROP TABLE gone").raise_for_error()
+    report = lake.report()
+    assert report.history.total_growth[-1] == 0
+    assert [past.files for past in report.history.past.values()] == [2]
 
 
 @on_sqlite
