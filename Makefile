@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars,dagster,airflow
+# What pip reads of the package: requirements and version.
+PACKAGE := pyproject.toml ducklake_orch/__init__.py
 COMMA := ,# a plain one parts the arguments of a call
 PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
@@ -29,14 +31,14 @@ endef
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.base: $(VENV)/bin/python $(PACKAGE) constraints.txt
 	$(call install,constraints.txt,-e ".[spark]" $(RUNTIME))
 
-$(VENV)/.dagster: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.dagster: $(VENV)/bin/python $(PACKAGE) constraints.txt
 	$(call install,constraints.txt,-e ".[spark$(COMMA)dagster]" dagster-webserver $(RUNTIME))
 	@touch $(VENV)/.base
 
-$(VENV)/.test: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.test: $(VENV)/bin/python $(PACKAGE) constraints.txt
 	$(call install,constraints.txt,-e ".[$(ENGINES)]" --group test --group interop --group dg $(RUNTIME))
 	@touch $(VENV)/.base
 
@@ -50,7 +52,7 @@ $(VENV)/.release: $(VENV)/.base
 	$(call install,constraints.txt,--group release)
 
 # Its versions of some packages are not those of constraints.txt, where Airflow's are; the engine is the same.
-.venv-dbt/.dbt: .venv-dbt/bin/python pyproject.toml constraints.txt
+.venv-dbt/.dbt: .venv-dbt/bin/python $(PACKAGE) constraints.txt
 	@mkdir -p build
 	@grep -E '^(duckdb|dagster|dbt|pip==)' constraints.txt > build/constraints-dbt.txt
 	$(call install,build/constraints-dbt.txt,-e ".[dagster]" --group dbt)
@@ -66,7 +68,7 @@ dagster: $(VENV)/.dagster ## Open the example pipeline in Dagster, on a lake in 
 	@mkdir -p build/dagster
 	PATH="$(CURDIR)/$(BIN):$$PATH" DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/dagster dev $(ARGS)
 
-$(VENV)/.airflow: $(VENV)/bin/python pyproject.toml constraints.txt
+$(VENV)/.airflow: $(VENV)/bin/python $(PACKAGE) constraints.txt
 	$(call install,constraints.txt,-e ".[spark$(COMMA)airflow]" $(RUNTIME))
 
 # On one line: within quotes, make does not join lines as it does elsewhere.
@@ -106,7 +108,7 @@ durations: $(VENV)/.test ## Run all tests, and list those above two seconds in t
 test-full: $(VENV)/.test ## Run the tests on the whole cross of catalogs and storages
 	$(PYTEST) $(PARALLEL) -m "not soak and not e2e" $(ARGS)
 
-.venv-lowest/.test: .venv-lowest/bin/python pyproject.toml constraints-lowest.txt
+.venv-lowest/.test: .venv-lowest/bin/python $(PACKAGE) constraints-lowest.txt
 	$(call install,constraints-lowest.txt,-e ".[$(ENGINES)]" --group test)
 
 .PHONY: test-lowest
@@ -156,7 +158,7 @@ bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quie
 bench-large bench-connect bench-commit bench-transactions bench-plan: bench-%: $(VENV)/.test
 	$(call measure,$(BIN)/python,$*)
 
-.venv-spark/.bench: .venv-spark/bin/python pyproject.toml constraints.txt tests/benchmarks/requirements-spark.txt
+.venv-spark/.bench: .venv-spark/bin/python $(PACKAGE) constraints.txt tests/benchmarks/requirements-spark.txt
 	@mkdir -p build
 	@grep -v -E '^(pyspark|py4j)==' constraints.txt > build/constraints-spark.txt
 	$(call install,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
@@ -165,7 +167,7 @@ bench-large bench-connect bench-commit bench-transactions bench-plan: bench-%: $
 bench-spark bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure a part, against Iceberg and Delta
 	$(call measure,.venv-spark/bin/python,$*)
 
-.venv-dagster/.bench: .venv-dagster/bin/python pyproject.toml constraints.txt tests/benchmarks/requirements-dagster.txt
+.venv-dagster/.bench: .venv-dagster/bin/python $(PACKAGE) constraints.txt tests/benchmarks/requirements-dagster.txt
 	$(call install,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
 
 .PHONY: bench-dagster

@@ -140,8 +140,8 @@ class Snapshot(Result):
 class Table(Result):
     """A table of the lake, as the catalog lists it.
 
-    `rows` is None unless the rows were counted. Then `last_write` is when they last changed, None if no retained snapshot
-    changed any.
+    `rows` is None unless the rows were counted. Then `last_write` is when they last changed; it is None if no retained
+    snapshot changed any.
     """
 
     schema: str

@@ -17,7 +17,8 @@ TARGETS = re.findall(r"^([a-z-]+):.* ## ", (REPOSITORY / "Makefile").read_text("
 def checkout(tmp_path: Path) -> Path:
     """Return a checkout without an environment."""
     shutil.copy(REPOSITORY / "Makefile", tmp_path)
-    for name in ("pyproject.toml", "constraints.txt", "constraints-lowest.txt"):
+    (tmp_path / "ducklake_orch").mkdir()
+    for name in ("pyproject.toml", "ducklake_orch/__init__.py", "constraints.txt", "constraints-lowest.txt"):
         (tmp_path / name).touch()
     return tmp_path
 

@@ -24,6 +24,13 @@ def test_the_version_is_defined_in_one_place() -> None:
     assert version("ducklake-orch") == source_version()
 
 
+def test_the_changelog_and_the_security_policy_name_the_version() -> None:
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
+    headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    assert source_version() in headings[:2]  # above it, there may be what is not released yet
+    assert source_version() in (REPOSITORY / "SECURITY.md").read_text("utf-8")
+
+
 def test_every_python_of_the_classifiers_is_checked() -> None:
     named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
     yaml = pytest.importorskip("yaml")
