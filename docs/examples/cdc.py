@@ -1,7 +1,7 @@
 """Changes of a PostgreSQL table into a lake: what is inserted, updated and deleted there, merged here, each once.
 
-    pip install 'psycopg[binary]'
-    DATABASE_URL=postgresql://user:password@host/shop python cdc.py [FOLDER]
+    pip install -c constraints.txt -e . 'psycopg[binary]'
+    DATABASE_URL=postgresql://user:password@host/shop python docs/examples/cdc.py [FOLDER]
 
 A trigger writes each change into a log. `copy_changes` takes from it what is certain, and moves its mark only when the
 lake has it: a run that dies in between is repeated by the next, and a merge that is done twice changes nothing.

@@ -1,11 +1,10 @@
 """Dagster and dbt on one lake, in one asset graph: an asset, a dbt model that reads it, an asset that reads the model.
 
-    python dbt_assets.py [FOLDER]
+    make dbt
+    .venv-dbt/bin/python docs/examples/dbt_assets.py [FOLDER]
 
 The key of a dbt source or model is the schema and the name of its table, as those of our assets are. So dbt's source
 `sales.orders` is our asset `sales/orders`, and our asset reads the model `marts.revenue` as the asset `marts/revenue`.
-
-    pip install 'ducklake-orch[dagster]' dagster-dbt 'dbt-core<1.12' dbt-duckdb
 """
 
 import contextlib

@@ -1,9 +1,9 @@
 """dbt on the same lake: Spark writes orders, a model of dbt's sums them up in DuckDB, Spark reads what came of it.
 
-    python dbt_models.py [FOLDER]
+    python docs/examples/dbt_models.py [FOLDER]
 
-dbt is called as a program, `$DBT` or `dbt`, because it may live in an environment of its own, with
-`pip install dbt-core dbt-duckdb duckdb-extension-ducklake duckdb-extension-sqlite-scanner`.
+dbt is called as a program, `$DBT` or `dbt`, because it may live in an environment of its own: `make dbt` makes one in
+`.venv-dbt`.
 """
 
 import os

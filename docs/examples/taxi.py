@@ -1,6 +1,6 @@
 """A pipeline like that on New York's taxi trips: raw trips by day, cleaned, summed up by zone and hour, with Spark.
 
-    python taxi.py [FOLDER]
+    python docs/examples/taxi.py [FOLDER]
 
 The trips are made here, so no network is needed, and each run of it makes the same ones. Run it twice: the second run
 replaces what the first one wrote, day by day, and changes no figure.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ducklake_orch.cli.completion import error_codes
 from ducklake_orch.cli.options import OutputOptions
 from ducklake_orch.cli.output import print_json
 from ducklake_orch.errors import ConfigError
@@ -24,7 +25,10 @@ def explain(
     code: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CODE]", help="Code or class of an error; without it, all codes are listed.", show_default=False
+            metavar="[CODE]",
+            help="Code or class of an error; without it, all codes are listed.",
+            show_default=False,
+            autocompletion=error_codes,
         ),
     ] = None,
 ) -> None:

@@ -25,9 +25,19 @@ def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None
     if options.json:
         print_json(entries)
         return
-    rows = [[f"{t.schema}.{t.table}", t.rows, t.file_count, in_bytes(t.file_bytes), t.comment or ""] for t in entries]
+    rows = [
+        [
+            f"{entry.schema}.{entry.table}",
+            entry.rows,
+            entry.file_count,
+            in_bytes(entry.file_bytes),
+            entry.last_write.isoformat(sep=" ", timespec="seconds") if entry.last_write else "",
+            entry.comment or "",
+        ]
+        for entry in entries
+    ]
     right = ["rows", "files", "size"]
-    show(table(["table", *right, "comment"], rows, right=right) if rows else "There are no tables.")
+    show(table(["table", *right, "last write", "comment"], rows, right=right) if rows else "There are no tables.")
 
 
 def files(

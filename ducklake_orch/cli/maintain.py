@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ducklake_orch.cli.completion import OPERATIONS, listed, one_of
 from ducklake_orch.cli.failure import FAILED, INTERRUPTED
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import console, print_json, print_problem, show, table
@@ -25,7 +26,8 @@ def maintain(
     options: LakeOptions,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and what is skipped.")] = False,
     operation: Annotated[
-        list[str] | None, typer.Option(help="flush, rewrite, merge, expire, cleanup or orphans; repeat for more.")
+        list[str] | None,
+        typer.Option(help=f"{listed(OPERATIONS)}; repeat for more.", autocompletion=one_of(OPERATIONS)),
     ] = None,
     schema: Annotated[list[str] | None, typer.Option(help="Only tables in this schema, by name or pattern.")] = None,
     table: Annotated[list[str] | None, typer.Option(help="Only this table, by name or pattern.")] = None,

@@ -5,6 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ducklake_orch.cli.authorship import Author, Message, commit_info
+from ducklake_orch.cli.completion import (
+    DISTRIBUTIONS,
+    ENGINES,
+    MODES,
+    OUTSIDE,
+    SCHEMA_EVOLUTION,
+    listed,
+    one_of,
+)
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show
 from ducklake_orch.cli.pipes import pipes
@@ -20,9 +29,7 @@ _DATA, _HOW = "Data", "Write options"
 def write(
     options: LakeOptions,
     table: Annotated[str, typer.Argument(help="`table` or `schema.table`.")],
-    mode: Annotated[
-        str, typer.Option(help="append, overwrite, overwrite_partitions, replace_where, merge, error, ignore.")
-    ],
+    mode: Annotated[str, typer.Option(help=f"{listed(MODES)}.", autocompletion=one_of(MODES))],
     query: Annotated[
         str | None, typer.Option("--sql", help="A query in Spark's SQL.", rich_help_panel=_DATA, show_default=False)
     ] = None,
@@ -45,11 +52,25 @@ def write(
         str | None, typer.Option(help="Condition of the rows that `replace_where` replaces.", rich_help_panel=_HOW)
     ] = None,
     outside: Annotated[
-        str, typer.Option(help="Data rows that do not meet --where: error, drop.", rich_help_panel=_HOW)
+        str,
+        typer.Option(
+            help=f"Data rows that do not meet --where: {listed(OUTSIDE)}.",
+            autocompletion=one_of(OUTSIDE),
+            rich_help_panel=_HOW,
+        ),
     ] = "error",
-    schema_evolution: Annotated[str, typer.Option(help="error, add, promote.", rich_help_panel=_HOW)] = "error",
-    engine: Annotated[str, typer.Option(help="auto, duckdb, native.", rich_help_panel=_HOW)] = "auto",
-    distribution: Annotated[str, typer.Option(help="auto, none, hash, range.", rich_help_panel=_HOW)] = "auto",
+    schema_evolution: Annotated[
+        str,
+        typer.Option(
+            help=f"{listed(SCHEMA_EVOLUTION)}.", autocompletion=one_of(SCHEMA_EVOLUTION), rich_help_panel=_HOW
+        ),
+    ] = "error",
+    engine: Annotated[
+        str, typer.Option(help=f"{listed(ENGINES)}.", autocompletion=one_of(ENGINES), rich_help_panel=_HOW)
+    ] = "auto",
+    distribution: Annotated[
+        str, typer.Option(help=f"{listed(DISTRIBUTIONS)}.", autocompletion=one_of(DISTRIBUTIONS), rich_help_panel=_HOW)
+    ] = "auto",
     expect_snapshot: Annotated[
         int | None, typer.Option(help="Refuse if the replaced rows changed after this snapshot.", rich_help_panel=_HOW)
     ] = None,

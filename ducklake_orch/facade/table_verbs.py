@@ -87,7 +87,7 @@ class TableVerbs(LakeBase):
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
-            rows: Also count the rows of each table, as `lake.table(…).count()` does.
+            rows: Also count the rows of each table, as `lake.table(…).count()` does, and tell when they last changed.
 
         Examples:
             >>> [f"{table.schema}.{table.table}" for table in lake.tables()]

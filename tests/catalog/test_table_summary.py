@@ -4,9 +4,11 @@ import datetime as dt
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
+from ducklake_orch.catalog.lifecycle import Retention, expire
 from tests.support.backends import catalogs
 from tests.support.lakes import MakeLake
 
@@ -78,6 +80,20 @@ def test_table_statistics_summarize_the_files(partitioned_lake: DuckLake) -> Non
     assert (unknown.min, unknown.max, unknown.nulls, unknown.values) == (None, None, None, None)
 
 
+def test_the_last_write_is_of_rows_and_unknown_once_its_snapshot_has_expired(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    for number in (1, 2):
+        lake.write(pa.table({"i": [number]}), "t", mode="append", inline="never")
+    lake.create_table("empty", {"i": "BIGINT"})
+    written = lake.snapshots()[1].snapshot_time
+    lake.maintain(operations=["merge"]).raise_for_error()
+    lake.execute("COMMENT ON TABLE t IS 'moved and described'").raise_for_error()
+    by_name = {entry.table: entry.last_write for entry in lake.tables(rows=True)}
+    assert by_name == {"t": written, "empty": None}
+    expire(lake.config, Retention(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)))
+    assert {entry.last_write for entry in lake.tables(rows=True)} == {None}
+
+
 @catalogs(sql_writes=True)
 def test_counts_include_deleted_and_inlined_rows(lake: DuckLake) -> None:
     lake.execute(
@@ -92,6 +108,8 @@ def test_counts_include_deleted_and_inlined_rows(lake: DuckLake) -> None:
     assert [table.count(snapshot=n) for n in range(1, 5)] == [50, 30, 29, 30]
     assert [lake.tables(rows=True, snapshot=n)[0].rows for n in range(1, 5)] == [50, 30, 29, 30]
     assert (lake.tables(rows=True)[0].rows, lake.tables()[0].rows) == (30, None)
+    times = {snapshot.snapshot_id: snapshot.snapshot_time for snapshot in lake.snapshots()}
+    assert [lake.tables(rows=True, snapshot=n)[0].last_write for n in range(1, 5)] == [times[n] for n in range(1, 5)]
     assert table.count(as_of=dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1)) == 30
     (file,) = table.files()
     assert (file.rows, file.deletes) == (50, 21)

@@ -12,7 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog.verbs import write_request
+from ducklake_orch.cli import completion
 from ducklake_orch.cli.program import app
+from ducklake_orch.config import maintenance
 from tests.support.command_line import REPOSITORY, SECRET, run, run_process
 
 COMMANDS = [
@@ -53,11 +56,23 @@ def test_every_command_has_help_and_a_json_option(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "completed"), [("ducklake-orch sn", "snapshots"), ("ducklake-orch sql --at", "--atomic")]
+    ("words", "completed"),
+    [
+        ("ducklake-orch sn", "snapshots"),
+        ("ducklake-orch sql --at", "--atomic"),
+        ("ducklake-orch write t --mode me", "merge"),
+        ("ducklake-orch maintain --operation fl", "flush"),
+        ("ducklake-orch explain lake-l", "lake-locked"),
+    ],
 )
-def test_a_shell_completes_commands_and_options(words: str, completed: str) -> None:
+def test_a_shell_completes_commands_options_and_their_values(words: str, completed: str) -> None:
     env = {"_DUCKLAKE_ORCH_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     assert CliRunner().invoke(app, [], env=env, prog_name="ducklake-orch").stdout.split() == [completed]
+
+
+def test_completed_values_are_those_that_commands_take() -> None:
+    assert completion.MODES == write_request.MODES
+    assert completion.OPERATIONS == maintenance.OPERATIONS
 
 
 def test_help_loads_no_engine() -> None:
@@ -77,6 +92,7 @@ def test_tables_lists_all_tables(lake: DuckLake) -> None:
     assert "some numbers" in answer.out
     (table,) = run("tables", "--json").json
     assert (table["schema"], table["table"], table["file_count"], table["rows"]) == ("main", "numbers", 1, 15)
+    assert table["last_write"] == run("snapshots", "--json").json[0]["snapshot_time"]
 
 
 def test_tables_lists_an_earlier_snapshot(lake: DuckLake) -> None:

@@ -1,5 +1,6 @@
 """`make demo`: a week of the pipeline, late orders, a merge and maintenance, run repeatedly."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dagster_defs import demo
 from ducklake_orch import DuckLake
 
 ROOT = Path(__file__).parents[2]
@@ -33,3 +35,19 @@ def test_repeated_demo_runs_end_with_the_same_rows(runs: int, tmp_path: Path) ->
         assert lake.table("tills.sales").count() == 48 * times
         assert not lake.fsck().findings
     assert lake.health().grade == "ok"
+
+
+def test_a_second_demo_in_one_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    first = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(first, fcntl.LOCK_EX)
+    with pytest.raises(SystemExit, match="Another `make demo` runs in this folder"):
+        demo.main()
+    os.close(first)
+
+
+def test_a_full_disk_is_named_before_the_demo_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
+    monkeypatch.setattr(demo, "_NEEDED_MB", 1 << 40)
+    with pytest.raises(SystemExit, match=f"The disk of {tmp_path} has .* MB left: free"):
+        demo.main()

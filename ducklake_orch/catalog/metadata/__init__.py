@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         DELETING_CHANGES,
         MOVING_CHANGES,
         Token,
+        changed_tables,
         changes_rows,
         format_tokens,
         parse_tokens,

@@ -36,10 +36,20 @@ def changes_rows(changes: Iterable[str], table_id: int) -> bool:
 
     Rows that flushes and compactions move do not count. Deletions that an engine flush moves into files do not either.
     """
-    kinds = {token.kind for token in parse_tokens(",".join(changes)) if token.id == table_id}
-    if "inline_flush" in kinds:
-        kinds -= DELETING_CHANGES
-    return bool(kinds & DATA_CHANGES)
+    return table_id in changed_tables(",".join(changes))
+
+
+def changed_tables(changes: str | None) -> set[int]:
+    """Return the ids of the tables whose rows a snapshot changed, as `changes_rows` says."""
+    kinds: dict[int, set[str]] = {}
+    for token in parse_tokens(changes):
+        if token.id is not None:
+            kinds.setdefault(token.id, set()).add(token.kind)
+    return {
+        table_id
+        for table_id, found in kinds.items()
+        if (found - DELETING_CHANGES if "inline_flush" in found else found) & DATA_CHANGES
+    }
 
 
 def format_tokens(tokens: Iterable[Token]) -> str:

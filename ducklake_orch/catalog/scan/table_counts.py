@@ -1,13 +1,14 @@
-"""Count the rows of all tables of a lake, with a nearly constant number of queries."""
+"""Count the rows of all tables of a lake and tell when they changed, with a nearly constant number of queries."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime
 
-from ducklake_orch.catalog.metadata import Metadata, live, reading, text
+from ducklake_orch.catalog.metadata import Metadata, changed_tables, live, reading, text
 from ducklake_orch.catalog.scan.live_files import next_file_id
 from ducklake_orch.catalog.scan.scan_plan import count
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
-from ducklake_orch.engine.introspection import tables
+from ducklake_orch.engine.introspection import snapshots_sql, tables
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 from ducklake_orch.results import Table
@@ -18,12 +19,12 @@ _DELETIONS = "ducklake_inlined_delete_"
 
 
 def counted_tables(session: Session) -> list[Table]:
-    """List the tables at the session's snapshot, and count the rows of each from the catalog."""
+    """List the tables at the session's snapshot with, from the catalog, their rows and when these last changed."""
     counted = []
     entries = tables(session)
     with reading(session, "Counting the rows of the tables") as metadata:
         at = snapshot_of(session, metadata)
-        counts = row_counts(metadata, at)
+        counts, writes = row_counts(metadata, at), last_writes(metadata, at)
         existing = metadata.rows(f"SELECT table_id FROM {metadata.table_sql('ducklake_table')} WHERE {live(at)}")
         ids = {int(row[0]) for row in existing}
         for entry in entries:
@@ -32,8 +33,17 @@ def counted_tables(session: Session) -> list[Table]:
             rows = counts.get(entry.table_id, 0)
             if rows is None:
                 rows = count(metadata, metadata.table(TableName(entry.schema, entry.table), at), at)
-            counted.append(replace(entry, rows=rows))
+            counted.append(replace(entry, rows=rows, last_write=writes.get(entry.table_id)))
     return counted
+
+
+def last_writes(metadata: Metadata, at: int) -> dict[int, datetime]:
+    """Return when the rows of each table last changed up to a snapshot, by table id."""
+    found: dict[int, datetime] = {}
+    for _, time, _, changes, *_ in metadata.rows(snapshots_sql(metadata.config, at, None)):
+        for table_id in changed_tables(text(changes)):
+            found.setdefault(table_id, time)  # the newest snapshot comes first
+    return found
 
 
 def row_counts(metadata: Metadata, at: int) -> dict[int, int | None]:
