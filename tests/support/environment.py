@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,9 +41,9 @@ def main(marker: Path, constraints: str, *requirements: str) -> None:
     """Install requirements into the folder of a marker, or say why not."""
     folder = marker.parent.absolute()
     try:
-        started = time.time()
+        before = _touched(marker)
         with _turn(folder.parent):
-            if not (marker.exists() and marker.stat().st_mtime > started):  # by the make that this one waited for
+            if _touched(marker) == before:  # otherwise the make that this one waited for has installed everything
                 _make(folder)
                 _install(folder, constraints, *requirements)
                 marker.touch()
@@ -53,6 +52,10 @@ def main(marker: Path, constraints: str, *requirements: str) -> None:
         sys.exit(_remedy(str(error), folder))
     except subprocess.CalledProcessError as error:
         sys.exit(_remedy(error.output, folder))
+
+
+def _touched(marker: Path) -> int | None:
+    return marker.stat().st_mtime_ns if marker.exists() else None
 
 
 @contextmanager
