@@ -265,8 +265,6 @@ def test_errors_of_frames_keep_their_class(hook: DuckLakeHook) -> None:
         hook.get_df("FROM nowhere", coerce_float=False)
     with pytest.raises(UnsupportedStatementError, match="no rows"):
         hook.get_df("UPDATE t SET b = ''")
-    with pytest.raises(ValueError, match="df_type"):
-        hook.get_df("SELECT 1", df_type="arrow")  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="Did you mean `index_col`"):
         hook.get_df("SELECT 1", index_cols="a")
     assert isinstance(hook.get_pandas_df("SELECT 1 AS a"), pandas.DataFrame)
