@@ -178,7 +178,7 @@ def end_leases(transaction: MetadataTransaction, write_ids: Sequence[str]) -> No
 
 def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values: Sequence[str], purpose: str) -> None:
     dialect = dialect_of(transaction.config)
-    lapsed = f"lapses_at <= {dialect.now_sql()}"
+    lapsed = f"lapses_at <= {_now(transaction.config)}"
     transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(ids)}) OR {lapsed}")
     owner = [literal(socket.gethostname()[:200]), literal(os.getpid()), dialect.text_literal(purpose)]
     rows = ", ".join(f"({', '.join([write_id, *values, *owner])})" for write_id in ids)
