@@ -217,7 +217,7 @@ def test_a_commit_in_between_is_judged_as_for_a_transaction(case: str, shop: Duc
     assert not shop.fsck(storage=True).findings
 
 
-@backends()
+@catalogs()
 def test_a_discarded_stage_leaves_nothing_behind(shop: DuckLake) -> None:
     stage = shop.stage("nightly")
     stage.write(orders(9), "orders", mode="append")
