@@ -1,4 +1,8 @@
-"""Stages: changes of several tables that the catalog keeps until they are published together."""
+"""Stages: changes of several tables that the catalog keeps until they are published together.
+
+`DuckLake` has no method for them yet: concurrent tasks and maintenance between staging and publishing can still lose
+rows of a stage.
+"""
 
 from collections.abc import Sequence
 from contextlib import contextmanager
