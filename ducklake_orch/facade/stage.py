@@ -31,12 +31,13 @@ class Stage:
     one table.
 
     Attributes:
+        lake: The lake.
         name: The name of the stage.
     """
 
     def __init__(self, lake: "DuckLake", name: str) -> None:
         self.name = name
-        self._lake = lake
+        self.lake = lake
 
     # --- verbs ---------------------------------------------------------------------------------------------------
 
@@ -54,7 +55,7 @@ class Stage:
             >>> [(table.table, table.rows_added, table.rows_removed) for table in stage.tables()]
             [('main.archive', 3, 0), ('main.orders', 0, 3)]
         """
-        return Transaction(self._lake, idempotency_key=idempotency_key, stage=self._open())
+        return Transaction(self.lake, idempotency_key=idempotency_key, stage=self._open())
 
     def write(self, data: Any, table: str, *, mode: str, **arguments: Any) -> WriteResult:
         """Write data to a table; arguments as for `Transaction.write`."""
@@ -90,6 +91,11 @@ class Stage:
         """Create a table; arguments as for `Transaction.create_table`."""
         with self.transaction() as tx:
             return tx.create_table(table, schema, **arguments)
+
+    def rollback(self, table: str, to_snapshot: int) -> WriteResult:
+        """Give a table the rows of an earlier snapshot; arguments as for `Transaction.rollback`."""
+        with self.transaction() as tx:
+            return tx.rollback(table, to_snapshot)
 
     def drop_table(self, table: str) -> None:
         """Drop a table."""
@@ -142,11 +148,11 @@ class Stage:
             raise ObjectNotFoundError(f"The stage `{self.name}` does not change `{name}`.")
         base = stage.head.base_snapshot
         if stage.tables[name.key].change.drops:
-            gone = self._lake.read(table, snapshot=base)
+            gone = self.lake.read(table, snapshot=base)
             types = pa.array(["delete"] * gone.num_rows, pa.string())
             return gone.add_column(0, "change_type", types).slice(0, limit)
         with self.transaction() as tx:
-            feed = tx.changes(table, base + 1)
+            feed = tx.reader(table).changes(table, base + 1)
         columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
         return feed.select(["change_type", *columns]).slice(0, limit)
 
@@ -173,7 +179,7 @@ class Stage:
         stage = self._stored()
         if stage.head.snapshot_id is None:
             try:
-                return publish_stage(self._lake.config, stage, commit or CommitInfo(), idempotency_key)
+                return publish_stage(self.lake.config, stage, commit or CommitInfo(), idempotency_key)
             except TransactionClosedError:  # another task may have published it meanwhile
                 stage = self._stored()
                 if stage.head.snapshot_id is None:
@@ -185,7 +191,7 @@ class Stage:
         from ducklake_orch.catalog.transactions import discard_stage
 
         if (stage := self._found()) is not None:
-            discard_stage(self._lake.config, stage)
+            discard_stage(self.lake.config, stage)
 
     def _open(self) -> "StoredStage":
         from ducklake_orch.catalog.transactions import refuse_ended
@@ -203,11 +209,11 @@ class Stage:
         from ducklake_orch.catalog.search import planning
         from ducklake_orch.catalog.transactions import find_stage
 
-        with planning(self._lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
+        with planning(self.lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
             return find_stage(metadata, self.name)
 
     def __repr__(self) -> str:
-        return f"<stage {self.name!r} of {self._lake!r}>"
+        return f"<stage {self.name!r} of {self.lake!r}>"
 
 
 def get_stage(
