@@ -5,6 +5,7 @@ rows are small in number and are read here.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -21,6 +22,7 @@ from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.spark.column_lineage import marked
 from ducklake_orch.spark.condition_translation import translate
+from ducklake_orch.spark.deletion_bits import reasons_against
 from ducklake_orch.spark.native_reader import RETENTION, NativeScan, missing_in
 from ducklake_orch.spark.read_layout import Layouts, layouts
 from ducklake_orch.spark.read_task import Piece, ReadJob
@@ -193,25 +195,15 @@ def _native(
     if prefixes is None:
         reason = f"this Spark session does not reach {config.data_path}"
         return [], others + [(file, reason) for files in readable.values() for file in files]
-    if "://" in first.path:
-        readable, deleted = _without_deletions(planned)
-        others += deleted
-    scan = NativeScan(spark, planned.plan, planned.where, planned.defaults, prefixes)
-    return scan.frames(readable), others
-
-
-def _without_deletions(
-    planned: _Planned,
-) -> tuple[dict[tuple[StoredColumn, ...], list[DataFile]], list[tuple[DataFile, str]]]:
-    """Leave files with deletions to DuckDB on object stores, where Spark may spell their paths differently."""
-    readable: dict[tuple[StoredColumn, ...], list[DataFile]] = {}
-    others = []
-    for stored, files in planned.layouts.readable.items():
-        clean = [file for file in files if not (file.deletes or file.inlined_deletes)]
-        others += [(file, "it has deletions") for file in files if file.deletes or file.inlined_deletes]
-        if clean:
-            readable[stored] = clean
-    return readable, others
+    reasons = reasons_against(file for files in readable.values() for file in files)
+    kept: dict[tuple[StoredColumn, ...], list[DataFile]] = defaultdict(list)
+    for stored, file in ((stored, file) for stored, files in readable.items() for file in files):
+        if file.data_file_id in reasons:
+            others.append((file, reasons[file.data_file_id]))
+        else:
+            kept[stored].append(file)
+    scan = NativeScan(spark, config, planned.plan, planned.where, planned.defaults, prefixes)
+    return scan.frames(kept), others
 
 
 def _with_duckdb(

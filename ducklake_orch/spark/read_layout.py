@@ -11,14 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import duckdb
-
 from ducklake_orch.catalog.metadata import NESTED, ColumnDef, DataFile, Metadata, duckdb_type
 from ducklake_orch.catalog.parquet import FileColumn, StoredColumn, known_columns, read_columns, stored_columns
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.engine.quoting import exactly, literal
-from ducklake_orch.errors import FileNotUsableError
-from ducklake_orch.spark.native_reader import OWN_NAMES, RETENTION
+from ducklake_orch.spark.deletion_bits import has_deletions
+from ducklake_orch.spark.native_reader import OWN_NAMES, reading_files
 
 # Narrower types that Spark reads as the type that a column was promoted to.
 _SIGNED, _UNSIGNED = ["TINYINT", "SMALLINT", "INTEGER"], ["UTINYINT", "USMALLINT", "UINTEGER"]
@@ -58,7 +56,8 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
     others = [(file, reason) for file in plan.files if (reason := _hidden(file, times[file.path]))]
     hidden = {file.data_file_id for file, _ in others}
     seen = [file for file in plan.files if file.data_file_id not in hidden]
-    footers = _footers(metadata, plan, [file.path for file in seen if history.is_doubtful(file)])
+    with reading_files(metadata.config, plan):
+        footers = read_columns(metadata.con, [file.path for file in seen if history.is_doubtful(file)])
     old = _in_old_calendar(metadata, plan, seen)
     for file in seen:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
@@ -67,25 +66,13 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
         reason = next((why for column in stored if (why := _reason_against(column, mapped=names is not None))), None)
         if file.path in old:
             reason = "Spark wrote it in the calendar used before 1582, and would read different dates"
-        if file.deletes or file.inlined_deletes or file.partial_max is not None:
+        if has_deletions(file) or file.partial_max is not None:
             reason = reason or _reserved_name(stored)
         if reason is None:
             readable[stored].append(file)
         else:
             others.append((file, reason))
     return Layouts(dict(readable), others)
-
-
-def _footers(metadata: Metadata, plan: ScanPlan, paths: Sequence[str]) -> dict[str, tuple[FileColumn, ...]]:
-    try:
-        return read_columns(metadata.con, paths)
-    except (duckdb.IOException, duckdb.InvalidInputException) as error:
-        failure = FileNotUsableError(
-            f"A file of table `{plan.table}` at snapshot {plan.snapshot} cannot be read:"
-            f" {metadata.config.scrubber(str(error))}",
-            remedy=RETENTION,
-        )
-    raise failure
 
 
 def _in_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[DataFile]) -> set[str]:

@@ -16,7 +16,6 @@ from ducklake_orch import DuckLake
 from ducklake_orch.errors import StatementError
 from ducklake_orch.spark import arrow_batches
 from ducklake_orch.spark.arrow_batches import in_batches, in_quick_batches
-from ducklake_orch.spark.native_reader import numbered
 from ducklake_orch.spark.ship_code import _forget_archives
 
 BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -151,15 +150,6 @@ def test_written_rows_see_the_sessions_current_catalog(
     finally:
         spark.sql("USE spark_catalog.default")
     assert lake.execute("SELECT DISTINCT c FROM t").rows == [{"c": "other"}]
-
-
-def test_file_numbers_differ_above_the_position_bits(spark: SparkSession) -> None:
-    addresses = [f"file:///lake/é {n}.parquet" for n in range(20)]
-    found = numbered(spark, [*addresses, addresses[0]], bits=62)
-    assert len({number >> 32 for number in found.numbers.values()}) == 20
-    asked = spark.createDataFrame([(address,) for address in addresses], "a string")
-    asked = asked.selectExpr("struct(a AS file_path) AS _metadata").selectExpr("_metadata.file_path", f"{found.sql} n")
-    assert {row.file_path: row.n for row in asked.collect()} == found.numbers
 
 
 def test_a_worker_drops_cached_spark_archives_and_imports_them_again(

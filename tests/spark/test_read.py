@@ -297,7 +297,7 @@ def test_only_files_with_deletes_are_joined(lake: DuckLake, spark: SparkSession)
         "DELETE FROM t WHERE k BETWEEN 20 AND 60",
     )
     plan = plan_of(lake.read("t", spark))
-    assert plan.count("BroadcastHashJoin [__ducklake_orch_block") == 1
+    assert plan.count("BroadcastHashJoin [__ducklake_orch_chunk") == 1
     assert "InArrow" not in plan
     check(lake, spark)
 
