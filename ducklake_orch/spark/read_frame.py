@@ -23,6 +23,7 @@ from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.spark.column_lineage import marked
 from ducklake_orch.spark.condition_translation import translate
 from ducklake_orch.spark.deletion_bits import reasons_against
+from ducklake_orch.spark.kept_frames import ReadKey, keep_frame, kept_frame
 from ducklake_orch.spark.native_reader import RETENTION, NativeScan, missing_in
 from ducklake_orch.spark.read_layout import Layouts, layouts
 from ducklake_orch.spark.read_task import Piece, ReadJob
@@ -82,7 +83,16 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
     """
     if engine not in ENGINES:
         raise ConfigError(f"`engine` = {engine!r} is unknown.", remedy=nearest(str(engine), ENGINES))
-    planned = _plan(lake, selection, engine)
+    name = selection.table
+    with (
+        lake.reading(selection.snapshot, selection.as_of, entering=False) as session,
+        reading(session, f"Reading `{name}`") as metadata,
+    ):
+        at = snapshot_of(session, metadata)
+        key = ReadKey.of(session, metadata, selection, engine, at)
+        if (kept := kept_frame(spark, key)) is not None:
+            return kept
+        planned = _plan(metadata, at, selection, engine)
     schema = spark_schema(iter(planned.plan.columns))
     frames, others = _native(spark, lake.config, planned)
     if others:
@@ -94,7 +104,10 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
     frame = with_comments(reduce(lambda left, right: left.unionAll(right), frames), schema)
-    return marked(frame, planned.plan.table)
+    frame = marked(frame, planned.plan.table)
+    if not others:
+        keep_frame(spark, key, frame, planned.plan)
+    return frame
 
 
 def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":
@@ -112,26 +125,21 @@ def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 # --- planning from the catalog ---------------------------------------------------------------------------------------
 
 
-def _plan(lake: "LakeBase", selection: Selection, engine: str) -> _Planned:
+def _plan(metadata: Metadata, at: int, selection: Selection, engine: str) -> _Planned:
     name = selection.table
-    with (
-        lake.reading(selection.snapshot, selection.as_of, entering=False) as session,
-        reading(session, f"Reading `{name}`") as metadata,
-    ):
-        at = snapshot_of(session, metadata)
-        if metadata.has_view(*name, at):
-            raise UnsupportedStatementError(
-                f"`{name}` is a view, whose query only DuckDB can run.",
-                remedy="Read it without `spark`, and convert the result: `spark.createDataFrame(lake.read(…))`.",
-            )
-        plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
-        spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
-        refuse_vectors(plan.files)
-        where = translate(plan.where) if plan.where else None
-        reason = _reason_against(lake.config, plan, where, engine)
-        found = Layouts({}, [(file, reason) for file in plan.files]) if reason else layouts(metadata, plan)
-        found, defaults = _with_defaults(metadata, found)
-        return _Planned(plan, found, where, defaults, inlined_table(metadata, plan))
+    if metadata.has_view(*name, at):
+        raise UnsupportedStatementError(
+            f"`{name}` is a view, whose query only DuckDB can run.",
+            remedy="Read it without `spark`, and convert the result: `spark.createDataFrame(lake.read(…))`.",
+        )
+    plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
+    spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
+    refuse_vectors(plan.files)
+    where = translate(plan.where) if plan.where else None
+    reason = _reason_against(metadata.config, plan, where, engine)
+    found = Layouts({}, [(file, reason) for file in plan.files]) if reason else layouts(metadata, plan)
+    found, defaults = _with_defaults(metadata, found)
+    return _Planned(plan, found, where, defaults, inlined_table(metadata, plan))
 
 
 def _reason_against(config: LakeConfig, plan: ScanPlan, where: str | None, engine: str) -> str | None:
