@@ -244,8 +244,9 @@ def _text_of(head: StageHead) -> str:
 def _store(transaction: MetadataTransaction, name: str, entry: str, version: str, data: str) -> None:
     transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(_hash(name))} AND entry = {literal(entry)}")
     for part, start in enumerate(range(0, len(data), _PART)):
-        row = {"stage": _hash(name), "entry": entry, "part": part, "version": version}
-        transaction.insert_row(ROWS.name, row | {"data": data[start : start + _PART]})
+        text_sql = transaction.dialect.typed_text(data[start : start + _PART])
+        values = ", ".join([literal(_hash(name)), literal(entry), str(part), literal(version), text_sql])
+        transaction.change(ROWS.name, f"INSERT INTO {{}} (stage, entry, part, version, data) VALUES ({values})")
 
 
 def _delete(transaction: MetadataTransaction, stage: StoredStage) -> None:
