@@ -149,21 +149,16 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     return {field.name: kind + ("" if field.nullable else _NOT_NULL) for field, kind in zip(schema, types, strict=True)}
 
 
-def empty_rows(schema: Any) -> Any:
-    """Return a pyarrow.Table without rows that has the columns of a schema, given as for `column_types`."""
+def empty_rows(schema: Any) -> tuple[Any, list[str]]:
+    """Return a pyarrow.Table without rows for a schema, given as for `column_types`, and its NOT NULL columns."""
     with scratch() as con:
         types = column_types(schema, con)
         columns = ", ".join(
             f"NULL::{kind.removesuffix(_NOT_NULL)} AS {identifier(name)}" for name, kind in types.items()
         )
         con.execute("SET arrow_lossless_conversion = true")
-        return con.execute(f"SELECT {columns} WHERE false").to_arrow_table()
-
-
-def required_columns(schema: Any) -> list[str]:
-    """Return the columns of a schema that are NOT NULL."""
-    with scratch() as con:
-        return [name for name, kind in column_types(schema, con).items() if kind.endswith(_NOT_NULL)]
+        rows = con.execute(f"SELECT {columns} WHERE false").to_arrow_table()
+    return rows, [name for name, kind in types.items() if kind.endswith(_NOT_NULL)]
 
 
 def column_comments(schema: Any) -> dict[str, str]:

@@ -3,15 +3,19 @@
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, TypeVar
 
+from ducklake_orch.config.lake import RetryPolicy
+from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.results import Timings, WriteResult
 
 log = logging.getLogger("ducklake_orch")
+T = TypeVar("T")
 Phase = Literal["plan", "wait", "files", "commit"]
 
 
@@ -55,11 +59,35 @@ def measured() -> Iterator[Stopwatch]:
         _running.reset(token)
 
 
-def timed(result: WriteResult, watch: Stopwatch) -> WriteResult:
-    """Return a result with its times, and log them."""
-    result = replace(result, duration_s=watch.duration_s, timings=watch.timings)
+def timed_attempts(
+    policy: RetryPolicy,
+    what: str,
+    work: Callable[[int], WriteResult],
+    *,
+    attempts_for: Callable[[DuckLakeOrchError], int] = by_plan,
+) -> WriteResult:
+    """Run the attempts of a verb as `retrying` does; return the result with their number and times, and log these."""
+    attempts = 0
+
+    def attempt(number: int) -> WriteResult:
+        nonlocal attempts
+        attempts = number
+        return work(number)
+
+    with measured() as watch:
+        result = retrying(policy, what, attempt, attempts_for=attempts_for)
+    result = replace(result, attempts=attempts, duration_s=watch.duration_s, timings=watch.timings)
     log.info("%s (%s)", result, result.timings)
     return result
+
+
+@contextmanager
+def waiting(lock: AbstractContextManager[T]) -> Iterator[T]:
+    """Hold a lock for a block, and count the time until it is held as waiting."""
+    with ExitStack() as held:
+        with phase("wait"):
+            entered = held.enter_context(lock)
+        yield entered
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import Check
 from ducklake_orch.engine.opening import attach, catalog_queue, enter, folders, refuse_missing
-from ducklake_orch.engine.phases import phase
+from ducklake_orch.engine.phases import waiting
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DuckLakeOrchError
 
@@ -85,10 +85,7 @@ class Session:
         timeout = self.config.lock_timeout.total_seconds()
         if self.remaining is not None:
             timeout = min(timeout, self.remaining)
-        with contextlib.ExitStack() as held:
-            with phase("wait"):
-                lock = catalog_queue(self.config, self.instance).hold(purpose, timeout)
-                self._lock_check = held.enter_context(lock)
+        with waiting(catalog_queue(self.config, self.instance).hold(purpose, timeout)) as self._lock_check:
             try:
                 yield self._lock_check
             finally:
@@ -145,11 +142,8 @@ def _one_process_at_a_time(config: LakeConfig, access: Access) -> Iterator[None]
         return
     refuse_missing(config, access)
     new = [file.parent] if access.creates(config) else []
-    lock = dialect.attach_lock(shared=not access.writable)
-    with folders(*new), contextlib.ExitStack() as held:
-        with phase("wait"):
-            purpose = f"a connection to lake `{config.name}`"
-            held.enter_context(lock.hold(purpose, config.lock_timeout.total_seconds()))
+    lock, purpose = dialect.attach_lock(shared=not access.writable), f"a connection to lake `{config.name}`"
+    with folders(*new), waiting(lock.hold(purpose, config.lock_timeout.total_seconds())):
         yield
 
 

@@ -137,14 +137,14 @@ class Transaction:
             1
         """
         from ducklake_orch.catalog.verbs import ArrowRows, WriteRequest, write_table
-        from ducklake_orch.engine.layout import column_comments, empty_rows, required_columns
+        from ducklake_orch.engine.layout import column_comments, empty_rows
         from ducklake_orch.engine.options import check_option
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.engine.tables import describe_table
 
         name, mode = table_name(table), "ignore" if if_not_exists else "error"
-        request = WriteRequest(name, mode, partition_by, sort_by, required=required_columns(schema))
-        rows = ArrowRows(empty_rows(schema))
+        empty, required = empty_rows(schema)
+        request, rows = WriteRequest(name, mode, partition_by, sort_by, required=required), ArrowRows(empty)
         rows.comments = column_comments(schema)
         for option, value in (options or {}).items():
             check_option(option, value, scoped=True)

@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -139,7 +139,7 @@ def remove_lease(config: LakeConfig, write: Write, parts: Sequence[str] = ()) ->
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
-        transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(write, parts))})")
+        end_leases(transaction, [write.write_id, *parts])
 
     try:
         LEASES.write(config, f"deleting the lease of {write.purpose}", delete)
@@ -151,7 +151,7 @@ def _record_lease(
     config: LakeConfig, write: Write, snapshot: int, parts: Sequence[str], started: float, seconds: float
 ) -> None:
     # Use the catalog's clock: hosts' clocks differ, and a lease must not lapse because of that.
-    now, ids = _now(config), _literals(write, parts)
+    now, ids = _now(config), _literals([write.write_id, *parts])
     began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
 
     def record(transaction: MetadataTransaction) -> None:
@@ -166,14 +166,12 @@ def lease_until(
     """Record leases that lapse after a given time, in a transaction that also writes other rows."""
     now = _now(transaction.config)
     lapses = f"{now} + {int(lasts.total_seconds() * 1e6)}"
-    _replace_leases(
-        transaction, list(map(literal, dict.fromkeys(write_ids))), [literal(snapshot), now, lapses], purpose
-    )
+    _replace_leases(transaction, _literals(write_ids), [literal(snapshot), now, lapses], purpose)
 
 
 def end_leases(transaction: MetadataTransaction, write_ids: Sequence[str]) -> None:
     """Delete leases, in a transaction that also writes other rows."""
-    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(map(literal, write_ids))})")
+    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(write_ids))})")
 
 
 def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values: Sequence[str], purpose: str) -> None:
@@ -186,8 +184,8 @@ def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values
     transaction.change(LEASES.name, f"INSERT INTO {{}} ({columns}) VALUES {rows}")
 
 
-def _literals(write: Write, parts: Sequence[str]) -> list[str]:
-    return [literal(write_id) for write_id in dict.fromkeys([write.write_id, *parts])]
+def _literals(write_ids: Iterable[str]) -> list[str]:
+    return [literal(write_id) for write_id in dict.fromkeys(write_ids)]
 
 
 def _log_failure(config: LakeConfig, write: Write, error: Exception) -> None:

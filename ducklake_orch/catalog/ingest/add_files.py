@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ducklake_orch.catalog.commit import (
     Committed,
@@ -22,9 +22,9 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.phases import measured, phase, timed
+from ducklake_orch.engine.phases import phase, timed_attempts
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.engine.retry import retrying
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import ConfigError
@@ -61,20 +61,12 @@ def add_data_files(config: LakeConfig, request: AddRequest) -> WriteResult:
         config: The lake.
         request: Target table, files and options.
     """
-    attempts = 0
     refuse_read_only(config, f"adding files to `{request.table}`")
     refuse_managed(config, f"adding files to `{request.table}`")
     if request.idempotency_key is not None:
         check_key(request.idempotency_key)
-
-    def attempt(number: int) -> WriteResult:
-        nonlocal attempts
-        attempts = number
-        return _Registration(config, request).run()
-
-    with measured() as watch:
-        result = retrying(config.retry, f"adding files to `{request.table}`", attempt, attempts_for=by_plan)
-    return timed(replace(result, attempts=attempts), watch)
+    doing = f"adding files to `{request.table}`"
+    return timed_attempts(config.retry, doing, lambda _: _Registration(config, request).run())
 
 
 class _Registration:

@@ -40,9 +40,9 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.exactly_once import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
-from ducklake_orch.engine.phases import measured, phase, timed
+from ducklake_orch.engine.phases import phase, timed_attempts
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.retry import by_plan, retrying
+from ducklake_orch.engine.retry import retrying
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import (
@@ -143,25 +143,20 @@ def change_rows(
         finder: Finds the rows.
         workers: Runs queries on other machines; None to run them all in this process.
     """
-    attempts = 0
     purpose = f"{verb.mode} in `{request.table}`"
     refuse_read_only(config, purpose)
     changer = _Changer(config, request, verb, RowSearch(config, con, finder), workers, purpose)
     turns = RowChangeAttempts(config, purpose)
 
     def attempt(number: int) -> WriteResult:
-        nonlocal attempts
-        attempts = number
         with turns.attempt(number) as session:
             return changer.run(session)
 
     try:
-        with measured() as watch:
-            result = retrying(config.retry, purpose, attempt, attempts_for=by_plan)
+        result = timed_attempts(config.retry, purpose, attempt)
     finally:
         finder.release()
-    engine = changer.engine or finder.engine
-    return timed(replace(result, engine=engine, attempts=attempts), watch)
+    return replace(result, engine=changer.engine or finder.engine)
 
 
 class _Changer:

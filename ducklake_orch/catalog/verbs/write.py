@@ -38,7 +38,7 @@ from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.phases import measured, phase, timed
+from ducklake_orch.engine.phases import phase, timed_attempts
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
@@ -78,21 +78,18 @@ def write_table(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
         rows: The rows to write.
         request: Target table and write options.
     """
-    attempts = 0
     _refuse(config, request)
-
-    def attempt(number: int) -> WriteResult:
-        nonlocal attempts
-        attempts = number
-        return _Writer(config, rows, request).run()
 
     def attempts_for(error: DuckLakeOrchError) -> int:
         return by_plan(error) if rows.repeatable else 1
 
-    with measured() as watch:
-        result = retrying(config.retry, f"writing `{request.table}`", attempt, attempts_for=attempts_for)
-    result = replace(result, engine=rows.engine, attempts=attempts)
-    return timed(result, watch)
+    result = timed_attempts(
+        config.retry,
+        f"writing `{request.table}`",
+        lambda _: _Writer(config, rows, request).run(),
+        attempts_for=attempts_for,
+    )
+    return replace(result, engine=rows.engine)
 
 
 @dataclass(frozen=True)
