@@ -19,7 +19,7 @@ from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.spark.arrow_batches import has_long_batches, in_batches
 from ducklake_orch.spark.distribute import distributed
-from ducklake_orch.spark.native_writer import expects_few_bytes, reason_against, write_natively
+from ducklake_orch.spark.native_writer import expects_few_bytes, proves_few_rows, reason_against, write_natively
 from ducklake_orch.spark.row_finder import SparkFinder
 from ducklake_orch.spark.row_workers import SparkWorkers
 from ducklake_orch.spark.session import is_local
@@ -70,6 +70,9 @@ class SparkRows:
     def write(self, job: Job) -> Written:
         """Write the rows in Spark's tasks."""
         check_writable(job, self._columns)
+        if self._wanted == self._distribution == "auto" and self._is_few(job):
+            # No Python worker has to start.
+            return ArrowRows(self._run_job(job, self._frame.toArrow), values_of(self._schema)).write(job)
         reason = self._reason_against_native(job)
         self.engine = "duckdb" if reason else "native"
         if reason is None:
@@ -96,6 +99,10 @@ class SparkRows:
             with _writing(job):
                 self._few_bytes = hasattr(self._frame, "_jdf") and expects_few_bytes(self._frame)
         return self._few_bytes
+
+    def _is_few(self, job: Job) -> bool:
+        """Whether the rows may pass through the driver."""
+        return self._expects_few_bytes(job) and proves_few_rows(self._frame)
 
     def _write_natively(self, job: Job) -> list[NewFile]:
         return self._run_job(job, lambda: write_natively(self._frame, job))

@@ -358,9 +358,10 @@ class TestInlining:
     def test_writes_above_the_inlining_limit_become_files(self, spark: SparkSession, tmp_path: Path) -> None:
         lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=10)
         # Each of the two tasks is below the limit, both together are above it.
-        assert lake.write(numbers(spark, 0, 12), "t", mode="append", inline="auto").files_added == 1
+        in_tasks: dict[str, Any] = {"mode": "append", "inline": "auto", "engine": "duckdb"}
+        assert lake.write(numbers(spark, 0, 12), "t", **in_tasks).files_added == 1
         uneven = numbers(spark, 12, 52).where("id < 35")
-        assert lake.write(uneven, "t", mode="append", inline="auto").files_added == 2
+        assert lake.write(uneven, "t", **in_tasks).files_added == 2
         assert ids(lake) == list(range(35))
         assert_consistent(lake)
 
