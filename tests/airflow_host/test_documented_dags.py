@@ -1,28 +1,44 @@
-"""The DAGs in README and docs run as they are printed."""
+"""The DAG files in README and docs load and run as they are printed."""
 
 from pathlib import Path
 
+import pytest
+
 from ducklake_orch.airflow import DuckLakeHook
-from tests.docs.pages import DOCS, README, blocks, is_dag
-from tests.support.airflow_runs import run, states
+from tests.docs.pages import DOCS, PAGES, README, blocks, is_dag, name_of
+from tests.support.airflow_runs import bag_of, run, states
 
 
-def _run_dags(page: Path, *names: str) -> None:
-    code = "".join(code for _, code in blocks(page, "python") if is_dag(code))
-    namespace: dict[str, object] = {"__name__": "__docs__"}
-    exec(compile(code, str(page), "exec"), namespace)
+def _dags(page: Path, folder: Path) -> dict[str, object]:
+    """Return the DAGs that Airflow finds in the blocks of a page, each saved as a file."""
+    for line, code in blocks(page, "python"):
+        if is_dag(code):
+            (folder / f"{page.stem}_{line}.py").write_text(code, "utf-8")
+    bag = bag_of(folder)
+    assert not bag.import_errors
+    return dict(bag.dags)
+
+
+def _run_dags(page: Path, folder: Path, *names: str) -> None:
+    found = _dags(page, folder)
     for name in names:
-        done = run(namespace[name])  # type: ignore[arg-type]  # a DAG
-        assert set(states(done).values()) == {"success"}
+        assert set(states(run(found[name])).values()) == {"success"}  # type: ignore[arg-type]  # a DAG
 
 
-def test_the_dags_of_the_readme_run(conn_id: str) -> None:
-    _run_dags(README, "dag", "upkeep")
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(is_dag(code) for _, code in blocks(page, "python"))], ids=name_of
+)
+def test_airflow_finds_the_dags_of_a_page(page: Path, tmp_path: Path) -> None:
+    assert _dags(page, tmp_path)
+
+
+def test_the_dags_of_the_readme_run(conn_id: str, tmp_path: Path) -> None:
+    _run_dags(README, tmp_path, "shop", "ducklake_maintenance")
     assert DuckLakeHook().get_records("SELECT count(*) FROM shop.visits") == [(1000,)]
     assert DuckLakeHook().get_records("SELECT id_count FROM shop.latest") == [(1000,)]
 
 
-def test_the_dag_of_the_quick_start_runs(conn_id: str) -> None:
-    _run_dags(DOCS / "start" / "airflow.md", "dag")
+def test_the_dag_of_the_quick_start_runs(conn_id: str, tmp_path: Path) -> None:
+    _run_dags(DOCS / "start" / "airflow.md", tmp_path, "first_lake")
     assert DuckLakeHook().get_records("SELECT count(*) FROM shop.orders") == [(1000,)]
     assert DuckLakeHook().get_records("SELECT amount FROM shop.revenue") == [(24500,)]

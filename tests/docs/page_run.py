@@ -13,7 +13,7 @@ from tests.docs.pages import README, REPOSITORY, Block, all_blocks, is_dag, name
 
 # Commands that the test does not run: they install packages, or run until the reader stops them.
 _NOT_RUN = re.compile(r"^(pip install|python3 -m venv|dagster dev|airflow standalone)", re.MULTILINE)
-_COMMENT = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
+_COMMENT = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 
 
 def runs(page: Path, block: Block) -> bool:
@@ -25,7 +25,7 @@ def runs(page: Path, block: Block) -> bool:
 
 def run_page(page: Path, given: str, folder: Path) -> list[str]:
     """Run a page in a folder, which is the working directory, and return where it does not print what it says."""
-    namespace: dict[str, object] = {"__name__": "__docs__"}
+    namespace: dict[str, object] = {"__name__": "__main__"}
     exec(compile(given, f"given for {name_of(page)}", "exec"), namespace)
     wrong = []
     for block in all_blocks(page):
