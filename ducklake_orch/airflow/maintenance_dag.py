@@ -35,7 +35,7 @@ def maintenance_task_group(
     Args:
         group_id: The name of the group.
         ducklake_conn_id: The connection to the lake.
-        policy: Fields of the maintenance policy; by default the policy in the lake's configuration.
+        policy: Fields that override the policy in the lake's configuration, in these tasks only.
         operations: The operations; they run in the order of `OPERATIONS`.
         schemas: Only tables in these schemas, by name or pattern.
         tables: Only these tables, by name or pattern.
@@ -58,7 +58,7 @@ def maintenance_task_group(
         after_plan = {**common, "trigger_rule": TriggerRule.ALL_DONE_MIN_ONE_SUCCESS}
         steps = [_step(name, operations=[name], **chosen, **after_plan) for name in ordered]
         at_the_end = {"doc_md": str(NOTES["health"]), **common, "trigger_rule": TriggerRule.ALL_DONE}
-        health = DuckLakeHealthOperator(task_id="health", fail_at=fail_at, **at_the_end)
+        health = DuckLakeHealthOperator(task_id="health", fail_at=fail_at, policy=policy, **at_the_end)
         # Airflow takes the state of a run from its last tasks, and `health` can succeed after a failed operation.
         note = str(NOTES["all_succeeded"])
         last = EmptyOperator(task_id="all_succeeded", doc_md=note, trigger_rule=TriggerRule.ALL_SUCCESS)

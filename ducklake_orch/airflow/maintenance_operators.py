@@ -29,7 +29,7 @@ class DuckLakeMaintenanceOperator(LakeOperator):
     that is terminated finishes the running step first.
 
     Args:
-        policy: Fields of `MaintenancePolicy`; by default the policy in the lake's configuration.
+        policy: Fields that override the policy in the lake's configuration.
         operations: Some of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
         schemas: Only tables in these schemas, by name or pattern.
         tables: Only these tables, by name or pattern.
@@ -79,10 +79,8 @@ class DuckLakeMaintenanceOperator(LakeOperator):
             return _result(report.to_dict())
 
     def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
-        policy = read_policy(self.policy, own)
-        if self.engine is None:
-            return policy
-        return with_parts(policy, {"merge": {"engine": self.engine}, "rewrite": {"engine": self.engine}})
+        engine = None if self.engine is None else {name: {"engine": self.engine} for name in ("merge", "rewrite")}
+        return read_policy(engine, read_policy(self.policy, own))
 
 
 class SingleOperationOperator(DuckLakeMaintenanceOperator):
@@ -113,7 +111,7 @@ class SingleOperationOperator(DuckLakeMaintenanceOperator):
 
     def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
         given = {name: value for name in self.settings if (value := getattr(self, name)) is not None}
-        return with_parts(super()._policy(own), {self.operation: given})
+        return read_policy({self.operation: given}, super()._policy(own))
 
 
 class DuckLakeFlushOperator(SingleOperationOperator, operation="flush"):
@@ -210,34 +208,29 @@ class DuckLakeHealthOperator(LakeOperator):
 
     Args:
         fail_at: The grade from which on the task fails: `warn`, `bad`; by default it only reports.
+        policy: Fields that override the policy in the lake's configuration.
         **kwargs: Arguments of every operator.
     """
 
-    def __init__(self, *, fail_at: str | None = None, **kwargs: Any) -> None:
+    template_fields = (*LakeOperator.template_fields, "policy")
+    template_fields_renderers = {"policy": "json"}  # noqa: RUF012 - as Airflow has it
+
+    def __init__(self, *, fail_at: str | None = None, policy: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.fail_at = fail_at
+        self.policy = policy
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Read the health, and compare the grade."""
         with self.working("The lake's health is unknown"):
             if self.fail_at is not None and self.fail_at not in GRADES[1:]:
                 raise ConfigError(f"`fail_at` = {self.fail_at!r} is not a grade.", remedy=nearest(self.fail_at, GRADES))
-            report = self.hook.health()
+            report = self.hook.health(self.policy)
         log.info("%s", report)
         if self.fail_at is not None and GRADES.index(report.grade) >= GRADES.index(self.fail_at):
             raise AirflowFailException(str(report))
         found = report.to_dict()
         return {"schema_version": 1, "operation": "health", **found, "tables": found["tables"][:_LISTED]}
-
-
-def with_parts(policy: MaintenancePolicy, parts: Mapping[str, Mapping[str, Any]]) -> MaintenancePolicy:
-    """Return the policy with changed fields in some of its parts."""
-    changed = {name: type(part := getattr(policy, name))(**(_given(part) | dict(parts[name]))) for name in parts}
-    return read_policy(MaintenancePolicy(**(_given(policy) | changed)), policy)
-
-
-def _given(model: Any) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in model.model_fields_set}
 
 
 def _result(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -250,10 +250,24 @@ def _laid_over(base: Model, over: Model) -> Model:
     return base.model_copy(update={name: getattr(over, name) for name in over.model_fields_set})
 
 
-def read_policy(value: "MaintenancePolicy | Mapping[str, Any] | None", default: MaintenancePolicy) -> MaintenancePolicy:
-    """Return a caller's policy, given as a model, as a table of its fields, or as None for the lake's own."""
+def read_policy(value: "MaintenancePolicy | Mapping[str, Any] | None", own: MaintenancePolicy) -> MaintenancePolicy:
+    """Return the policy of a call.
+
+    Args:
+        value: A whole policy, or fields that override the lake's policy; None changes nothing.
+        own: The policy in the lake's configuration.
+    """
     if value is None:
-        return default
-    policy = value if isinstance(value, MaintenancePolicy) else MaintenancePolicy(**value)
-    policy.refuse_below_floors()  # `model_copy` has not validated the changed fields
-    return policy
+        return own
+    if isinstance(value, Mapping):
+        return MaintenancePolicy(**_overridden(own.model_dump(mode="json", exclude_unset=True), value))
+    value.refuse_below_floors()  # `model_copy` has not validated the changed fields
+    return value
+
+
+def _overridden(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for name, value in over.items():
+        lower = merged.get(name)
+        merged[name] = _overridden(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
+    return merged

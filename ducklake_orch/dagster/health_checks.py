@@ -67,7 +67,7 @@ def health_checks(
         lake: The key of the lake's resource.
         names: The rule that names tables.
         name: The prefix of the names: `<name>/health` is the key of the lake's checks.
-        policy: The policy that grades the figures; by default that of the lake's configuration.
+        policy: Fields that override the policy in the lake's configuration, or a whole policy instead of it.
         after: Assets that a run materializes before it evaluates the checks.
     """
     tables = {spec.key: names.of_asset(spec.key, spec.metadata) for spec in specs_of(assets)}

@@ -72,7 +72,8 @@ def build_maintenance_definitions(
         operations: Some of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`.
         schemas: Only tables in these schemas, by name or pattern. `expire`, `cleanup` and `orphans` cover the lake.
         tables: Only these tables, by name or pattern.
-        policy: The maintenance policy; by default that of the lake's configuration.
+        policy: Fields that override the policy in the lake's configuration, for these definitions only; or a whole
+            `MaintenancePolicy` instead of it.
         checked_assets: Assets whose tables are checked; the IO manager's rules name the tables.
         schema: `schema` of the IO manager, for the tables of checked assets.
         schema_prefix: `schema_prefix` of the IO manager, for the tables of checked assets.
@@ -250,16 +251,5 @@ class _LakeMaintenance:
         return {"schemas": config.schemas or self.schemas, "tables": config.tables or self.tables}
 
     def _policy(self, lake: DuckLake, config: MaintenanceConfig) -> MaintenancePolicy:
-        """Return the policy of the definitions or of the lake, overridden by the config of this run."""
-        base = read_policy(self.policy, lake.config.maintenance)
-        if not config.policy:
-            return base
-        return MaintenancePolicy(**_overridden(base.model_dump(mode="json", exclude_unset=True), config.policy))
-
-
-def _overridden(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for name, value in over.items():
-        lower = merged.get(name)
-        merged[name] = _overridden(lower, value) if isinstance(lower, Mapping) and isinstance(value, Mapping) else value
-    return merged
+        """Return the lake's policy, overridden by the definitions and then by the config of this run."""
+        return read_policy(config.policy, read_policy(self.policy, lake.config.maintenance))

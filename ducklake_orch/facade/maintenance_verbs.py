@@ -32,7 +32,7 @@ class MaintenanceVerbs(LakeBase):
         """Return what maintenance would do for each table and partition, and why it would skip the others.
 
         Args:
-            policy: The maintenance policy; by default `maintenance` of the lake's configuration.
+            policy: Fields that override `maintenance` of the lake's configuration, or a whole policy instead of it.
             operations: Any of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
             schemas: Only tables in these schemas, by name or pattern; operations on the whole lake are still planned.
             tables: Only these tables, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`).
@@ -73,7 +73,7 @@ class MaintenanceVerbs(LakeBase):
 
         Args:
             plan_or_policy: A plan of `plan_maintenance`, to do exactly what it lists; or a policy, which is planned
-                first, by default `maintenance` of the lake's configuration.
+                first: fields that override `maintenance` of the lake's configuration, or a whole policy.
             operations: Any of `flush`, `rewrite`, `merge`, `expire`, `cleanup`, `orphans`; by default all.
             schemas: Only tables in these schemas, by name or pattern.
             tables: Only these tables, by name or pattern.
@@ -137,7 +137,7 @@ class MaintenanceVerbs(LakeBase):
         """Grade the lake and its tables against the thresholds of a policy, and name remedies.
 
         Args:
-            policy: The thresholds, and which files count as small; by default `maintenance` of the configuration.
+            policy: Fields that override `maintenance` of the lake's configuration, or a whole policy instead of it.
             tables: Only these tables: names, patterns, or exact pairs of schema and table. The figures of the lake as
                 a whole are then left out.
 
@@ -161,7 +161,7 @@ class MaintenanceVerbs(LakeBase):
         """Describe the lake for people: tables, health, writers and maintenance. `.to_html()` renders it as a page.
 
         Args:
-            policy: The thresholds that grade the health; by default `maintenance` of the configuration.
+            policy: Fields that override `maintenance` of the lake's configuration, or a whole policy instead of it.
             snapshots: How many of the latest snapshots to list.
             host_urls: The addresses of Dagster's and Airflow's interfaces, such as
                 `{"dagster": "https://dagster.example.com"}`, to link snapshots to the runs that made them.

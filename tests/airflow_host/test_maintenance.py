@@ -91,6 +91,14 @@ def test_each_operation_has_an_operator(
     assert files(small_files)["orders"] == (1 if operator is DuckLakeMergeFilesOperator else 6)
 
 
+def test_one_policy_plans_runs_and_grades_the_maintenance_dag(small_files: DuckLakeHook) -> None:
+    policy = {"health": {"snapshot_count": [0, 1]}}
+    dag = build_maintenance_dag("graded", policy=policy)
+    assert all(vars(dag.get_task(f"maintenance.{name}"))["policy"] == policy for name in ("plan", "merge", "health"))
+    assert execute(DuckLakeHealthOperator(task_id="health"))["grade"] == "ok"
+    assert execute(DuckLakeHealthOperator(task_id="health", policy=policy))["grade"] == "bad"
+
+
 def test_settings_left_out_come_from_the_lakes_policy(connect: Connect, conn_id: str) -> None:
     lake_policy = MaintenancePolicy(expire={"older_than": "30 days", "retain_last": 5})
     policy = DuckLakeExpireOperator(task_id="maintain", retain_last=3)._policy(lake_policy)

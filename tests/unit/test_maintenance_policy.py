@@ -9,7 +9,7 @@ import pytest
 
 from ducklake_orch import MaintenancePolicy
 from ducklake_orch.config.loading import load
-from ducklake_orch.config.maintenance import names, read_policy
+from ducklake_orch.config.maintenance import MergePolicy, names, read_policy
 from ducklake_orch.errors import ConfigError, MaintenanceFloorError
 
 DAYS = timedelta(days=1)
@@ -90,6 +90,26 @@ def test_a_value_below_a_retention_floor_needs_force(fields: dict[str, Any]) -> 
         read_policy(forced, MaintenancePolicy())
     off = {"action": "off"} if name == "orphans" else {"enabled": False}
     assert not MaintenancePolicy(**{name: part | off}).below_floors()  # a disabled operation needs no floor
+
+
+def test_fields_of_a_call_override_the_lakes_policy_and_a_whole_policy_replaces_it() -> None:
+    own = MaintenancePolicy(
+        expire={"older_than": "30 days", "keep": ["release *"]},
+        overrides={"sales.*": {"merge": {"min_files": 9}}},
+        health={"write_age": ("1h", "1d"), "pending_bytes": ("1 GiB", "2 GiB")},
+        memory_limit="2GB",
+    )
+    assert read_policy(None, own) is own
+    over = {"expire": {"older_than": "60 days"}, "overrides": {"sales.*": {"merge": {"tiers": ["1 MiB"]}}}}
+    policy = read_policy(over, own)
+    assert (policy.expire.older_than, policy.expire.keep) == (timedelta(days=60), ("release *",))
+    assert policy.of_table("sales", "orders").merge == MergePolicy(min_files=9, tiers=("1 MiB",))
+    assert (policy.health, policy.memory_limit) == (own.health, own.memory_limit)
+    assert "cleanup" not in policy.model_fields_set  # the lake's options still set what neither sets
+    whole = MaintenancePolicy(expire=over["expire"])
+    assert read_policy(whole, own) is whole
+    with pytest.raises(MaintenanceFloorError):
+        read_policy({"expire": {"older_than": "10 minutes"}}, own)
 
 
 @pytest.mark.parametrize(
