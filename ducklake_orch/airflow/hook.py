@@ -1,6 +1,7 @@
 """The hook: opens a lake in custom tasks and for Airflow's SQL operators, checks and sensors."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,13 @@ from ducklake_orch.config.redaction import spellings
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.host_partitions.frame_kinds import check_kind, read_as
 from ducklake_orch.lake import DuckLake
-from ducklake_orch.results import ExecuteResult, Snapshot, WriteResult
+from ducklake_orch.results import ExecuteResult, Snapshot, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
     from airflow.sdk import Connection
     from pyspark.sql import SparkSession
 
+    from ducklake_orch.facade.transaction import Transaction
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenanceReport
 
@@ -32,9 +34,10 @@ DEFAULT_CONN_ID = "ducklake_default"
 class DuckLakeHook(SqlHook):
     """Opens the lake of a connection.
 
-    `lake()` returns the `DuckLake` with all its methods. `write` and `execute` work for the running task: their
-    snapshots name the task, and all its attempts together write once. `run`, `get_records`, `get_first`, `get_df` and
-    `insert_rows` are the methods of every SQL hook: each `run` is one transaction and one snapshot.
+    `lake()` returns the `DuckLake` with all its methods. `write`, `transaction` and `execute` work for the running
+    task: their snapshots name the task. With `write` and `transaction`, all its attempts together write once.
+    `run`, `get_records`, `get_first`, `get_df` and `insert_rows` are the methods of every SQL hook: each `run` is one
+    transaction and one snapshot.
 
     Args:
         ducklake_conn_id: The connection.
@@ -121,6 +124,21 @@ class DuckLakeHook(SqlHook):
             self.log.warning(replayed(result))
         return result
 
+    @contextmanager
+    def transaction(self, **options: Any) -> "Iterator[Transaction]":
+        """Change several tables in one snapshot, as `DuckLake.transaction` does. All attempts of a task commit once.
+
+        Args:
+            **options: Arguments of `DuckLake.transaction`.
+        """
+        if (work := Work.running()) is not None:
+            options.setdefault("idempotency_key", work.idempotency_key("a transaction"))
+            options.setdefault("commit", work.commit_info("transaction"))
+        with self.lake().transaction(**options) as transaction:
+            yield transaction
+        if transaction.result is not None and transaction.result.replayed:
+            self.log.warning(replayed(transaction.result))
+
     def idempotency_key(self, table: str) -> str:
         """Return the key of the task's next write to a table, for a write by another process.
 
@@ -177,9 +195,10 @@ class DuckLakeHook(SqlHook):
         raise failure
 
 
-def replayed(result: WriteResult) -> str:
+def replayed(result: WriteResult | TransactionResult) -> str:
     """Return a message that a write was not repeated, and how to repeat it on purpose."""
+    what = result.table if isinstance(result, WriteResult) else "Transaction"
     return (
-        f"{result.table}: an earlier attempt of this task wrote these rows as snapshot {result.snapshot_id}, so they"
+        f"{what}: an earlier attempt of this task wrote these rows as snapshot {result.snapshot_id}, so they"
         " were not written again. To write them once more, start a new run, or give another `idempotency_key`."
     )

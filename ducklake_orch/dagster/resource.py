@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from dagster._config.pythonic_config.resource import PartialResource
     from pyspark.sql import SparkSession
 
+    from ducklake_orch.facade.transaction import Transaction
+
 
 class SparkConfig(Strict, dg.ConfigurableResource):  # type: ignore[type-arg]  # the resource provides itself
     """A Spark session to start if none runs in this process. The session is shared, and Dagster never stops it."""
@@ -129,6 +131,17 @@ class LakeResource(Resource, dg.ConfigurableResource, SQLClient):  # type: ignor
                 more["idempotency_key"] = step.idempotency_key(str(table_name(table)))
             more.setdefault("commit", step.commit_info(f"{mode} to {table}"))
         return self.lake().write(data, table, mode=mode, **more)
+
+    def transaction(self, **options: Any) -> "Transaction":
+        """Change several tables in one snapshot, as `DuckLake.transaction` does. All attempts at a step commit once.
+
+        Args:
+            **options: Arguments of `DuckLake.transaction`.
+        """
+        if (step := Step.running()) is not None:
+            options.setdefault("idempotency_key", step.idempotency_key("a transaction"))
+            options.setdefault("commit", step.commit_info("transaction"))
+        return self.lake().transaction(**options)
 
     def execute(
         self, commands: str | Sequence[str], *, atomic: bool = False, commit: CommitInfo | None = None

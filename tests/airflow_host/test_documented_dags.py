@@ -38,6 +38,13 @@ def test_the_dags_of_the_readme_run(conn_id: str, tmp_path: Path) -> None:
     assert DuckLakeHook().get_records("SELECT id_count FROM shop.latest") == [(1000,)]
 
 
+def test_the_dag_that_writes_several_tables_runs(conn_id: str, tmp_path: Path) -> None:
+    _run_dags(DOCS / "airflow.md", tmp_path, "shop_together")
+    lake = DuckLakeHook().lake()
+    assert {row["price_sum"] for row in lake.read("shop.totals").to_pylist()} == {2.5, 5.0}
+    assert lake.table("shop.orders").history()[0].snapshot_id == lake.table("shop.totals").history()[0].snapshot_id
+
+
 def test_the_dag_of_the_quick_start_runs(conn_id: str, tmp_path: Path) -> None:
     _run_dags(DOCS / "start" / "airflow.md", tmp_path, "first_lake")
     assert DuckLakeHook().get_records("SELECT count(*) FROM shop.orders") == [(1000,)]

@@ -1,6 +1,6 @@
 """The hook: used directly in tasks, and by Airflow's own SQL operators and sensors."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,35 @@ def test_a_snapshot_names_the_task_that_made_it(conn_id: str) -> None:
     # The report links to this page.
     assert f"/dags/{dag.dag_id}/runs/" in found.pop("url")
     assert found == about
+
+
+def test_a_retried_task_repeats_no_transaction_and_its_tables_change_together(
+    conn_id: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts: list[int] = []
+    rows = pa.table({"n": [1]})
+    with DAG("transactions") as dag:
+
+        @task(retries=2, retry_delay=timedelta(0))
+        def write() -> None:
+            attempts.append(1)
+            with DuckLakeHook().transaction() as tx:
+                tx.write(rows, "orders", mode="append")
+                tx.write(rows, "totals", mode="append")
+                if len(attempts) == 1:
+                    raise RuntimeError("within the transaction")
+            if len(attempts) == 2:
+                raise RuntimeError("after the commit")
+
+        write()
+    done = run(dag)
+    assert (states(done), len(attempts)) == ({"write": "success"}, 3)
+    lake = DuckLakeHook().lake()
+    assert lake.table("orders").count() == lake.table("totals").count() == 1
+    last = lake.snapshots(1)[0]
+    assert {change.partition(":")[0] for change in last.changes} == {"created_table", "inserted_into_table"}
+    assert (last.author, last.message) == ("airflow", f"transaction, run {done.run_id}")
+    assert f"wrote these rows as snapshot {last.snapshot_id}, so they were not written again" in capsys.readouterr().out
 
 
 # --- guards --------------------------------------------------------------------------------------------------------

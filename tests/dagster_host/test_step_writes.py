@@ -1,5 +1,6 @@
 """Writes in the code of a step: they name the step, retries write once, and the sensor skips them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,33 @@ def test_a_retried_step_repeats_none_of_its_distinct_appends(
     for number in (3, 4):  # outside of steps, each append takes effect
         resource.write(ONE, "orders", mode="append")
         assert ids(resource, "orders") == [1, 1] * 2 + [1] * (number - 2)
+
+
+def test_a_retried_step_repeats_no_transaction_and_its_tables_change_together(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    attempts: list[int] = []
+
+    @dg.multi_asset(specs=[dg.AssetSpec("orders"), dg.AssetSpec("totals")], retry_policy=dg.RetryPolicy(max_retries=2))
+    def orders_and_totals(lake: DuckLakeResource) -> Iterator[dg.MaterializeResult[None]]:
+        attempts.append(1)
+        with lake.transaction() as tx:
+            tx.write(ONE, "orders", mode="append")
+            tx.write(ONE, "totals", mode="append")
+            if len(attempts) == 1:
+                raise RuntimeError("within the transaction")
+        if len(attempts) == 2:
+            raise RuntimeError("after the commit")
+        for write in tx.result.writes if tx.result else ():
+            yield dg.MaterializeResult(asset_key=write.table.removeprefix("main."))
+
+    result = dg.materialize([orders_and_totals], resources={"lake": resource}, instance=instance)
+    assert (result.success, len(attempts)) == (True, 3)
+    assert ids(resource, "orders") == ids(resource, "totals") == [1]
+    last = resource.lake().snapshots(1)[0]
+    assert {change.partition(":")[0] for change in last.changes} == {"created_table", "inserted_into_table"}
+    assert (last.author, last.message) == ("dagster", f"transaction, run {result.run_id}")
+    assert last.extra["dagster"]["asset"] == "orders, totals"
 
 
 def test_appends_of_mapped_and_aliased_steps_are_all_written(
