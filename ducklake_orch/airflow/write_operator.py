@@ -46,6 +46,7 @@ class TableWriter(LakeOperator):
         partition_timezone: The zone of such keys.
         keys: The key columns of mode `merge`.
         where: The condition of mode `replace_where`.
+        outside: `drop` leaves out rows that are not of the replaced partitions or do not match `where`; `error` fails.
         partition_by: The partitioning of a new table; by default its partition keys.
         sort_by: Sort keys of a new table.
         schema_evolution: `error`, `add` or `promote`.
@@ -76,6 +77,7 @@ class TableWriter(LakeOperator):
         partition_timezone: str = "UTC",
         keys: Sequence[str] | None = None,
         where: str | None = None,
+        outside: str = "error",
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
         schema_evolution: str = "error",
@@ -93,6 +95,7 @@ class TableWriter(LakeOperator):
         self.partition_timezone = partition_timezone
         self.keys = keys
         self.where = where
+        self.outside = outside
         self.partition_by = partition_by
         self.sort_by = sort_by
         self.schema_evolution = schema_evolution
@@ -143,6 +146,7 @@ class TableWriter(LakeOperator):
         more = {
             "keys": self.keys,
             "where": self.where,
+            "outside": self.outside,
             "partition_by": self.partition_by,
             "sort_by": self.sort_by,
             "schema_evolution": self.schema_evolution,

@@ -39,7 +39,7 @@ from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResourc
 from ducklake_orch.dagster.sql_assets import ducklake_sql_assets
 from ducklake_orch.dagster.step_run import pipes_extras
 from ducklake_orch.dagster.table_names import with_table_names
-from ducklake_orch.dagster.table_owners import refuse_shared_tables
+from ducklake_orch.dagster.table_owners import check_definitions
 
 __all__ = [
     "AzureStorage",
@@ -66,12 +66,12 @@ __all__ = [
     "UrlStorage",
     "build_health_checks",
     "build_maintenance_definitions",
+    "check_definitions",
     "drop_op_outputs",
     "ducklake_asset_specs",
     "ducklake_snapshot_sensor",
     "ducklake_sql_assets",
     "pipes_extras",
-    "refuse_shared_tables",
     "with_table_names",
 ]
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Resource
 from ducklake_orch.dagster.event_metadata import failures
@@ -52,7 +51,6 @@ from ducklake_orch.results import CommitInfo, WriteResult
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
 _REPLACE_WHERE = '"write_mode": "replace_where"'
 
 
@@ -171,7 +169,7 @@ class _Output:
 
     def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
-        mode = self._mode()
+        mode = str(self.settings.get("write_mode", "overwrite"))
         options = {name: self.settings[key] for key, name in WRITE_OPTIONS.items() if key in self.settings}
         if self.part is not None:
             what, expression, stored = (
@@ -257,12 +255,6 @@ class _Output:
                 self.lake, self.table, result.snapshot_id, where, 5 if shown is True else int(shown)
             )
         self.context.add_output_metadata(metadata)
-
-    def _mode(self) -> str:
-        mode = str(self.settings.get("write_mode", "overwrite"))
-        if mode not in WRITE_MODES:
-            raise ConfigError(f"`write_mode` = {mode!r} is unknown.", remedy=nearest(mode, WRITE_MODES))
-        return mode
 
     def _replaced(self, mode: str) -> str | None:
         """Return the condition of the rows that the output replaces; None if the write mode alone decides."""

@@ -19,10 +19,12 @@ WRITE_OPTIONS = {
     "when_not_matched": "when_not_matched",
     "when_not_matched_by_source": "when_not_matched_by_source",
     "null_keys": "null_keys",
+    "outside": "outside",
     "partition_by": "partition_by",
     "schema_evolution": "schema_evolution",
     "sort_by": "sort_by",
 }
+WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
 OUTPUT_SETTINGS = (
     *WRITE_OPTIONS,
     "comment",
@@ -66,15 +68,15 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, dg.MetadataValue) else value
 
 
-def refuse_misspelt(what: str, given: Iterable[str], *, of_input: bool = False) -> None:
+def refuse_misspelt(what: str, given: Mapping[str, Any], *, of_input: bool = False) -> None:
     """Refuse metadata that are meant as settings but are not.
 
-    Refused are unknown names that begin with `ducklake/`, misspelt names of settings with several words, and settings
-    of outputs on an input. All other metadata belong to the user.
+    Refused are unknown names that begin with `ducklake/`, misspelt names of settings with several words, settings
+    of outputs on an input, and unknown write modes. All other metadata belong to the user.
 
     Args:
         what: The asset, output or input that has the metadata, for the message.
-        given: The names of the metadata, as `settings_in` returns them.
+        given: The metadata, as `settings_in` returns them.
         of_input: Whether the metadata are those of an input.
 
     Raises:
@@ -88,6 +90,8 @@ def refuse_misspelt(what: str, given: Iterable[str], *, of_input: bool = False) 
         if name.startswith(_PREFIX) or _is_nearly(word, known) or (of_input and word in OUTPUT_SETTINGS):
             remedy = nearest(word, known)
             raise ConfigError(f"{what}: `{name}` in the metadata is not a setting.", remedy=remedy)
+    if not of_input and (mode := given.get("write_mode", "overwrite")) not in WRITE_MODES:
+        raise ConfigError(f"{what}: `write_mode` = {mode!r} is unknown.", remedy=nearest(str(mode), WRITE_MODES))
 
 
 def _is_nearly(name: str, known: Iterable[str]) -> bool:

@@ -9,12 +9,11 @@ import dagster as dg
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster.event_metadata import LINEAGE, failures
-from ducklake_orch.dagster.metadata_settings import refuse_misspelt, settings_in
 from ducklake_orch.dagster.select_file import SelectFile
 from ducklake_orch.dagster.select_lineage import Copied
 from ducklake_orch.dagster.select_rows import refuse_unknown_parameters, selected_rows
 from ducklake_orch.dagster.table_keys import TableKeys
-from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames, group_of, refuse_two_keys, specs_of
+from ducklake_orch.dagster.table_names import DEFAULT_SCHEMA, Assets, TableNames, check_assets, group_of, specs_of
 from ducklake_orch.errors import ConfigError
 
 
@@ -65,7 +64,7 @@ def ducklake_sql_assets(
             raise ConfigError(f"The folder `{root}` has no file `{key}.sql`.", remedy=nearest(key, list(files)))
     named = [(dg.AssetKey(key.split("/")), given.get(key, {}).get("metadata") or {}) for key in files]
     names = TableNames(schema)
-    refuse_two_keys(named, names)
+    check_assets(named, names)
     keys = TableKeys([*((spec.key, spec.metadata) for spec in specs_of(others)), *named], names)
     build = _Builder(lake, io_manager, keys)
     return [build.asset(file, dg.AssetKey(key.split("/")), given.get(key, {})) for key, file in files.items()]
@@ -100,7 +99,6 @@ class _Builder:
     def asset(self, file: SelectFile, key: dg.AssetKey, attributes: Mapping[str, Any]) -> dg.AssetsDefinition:
         """Return the asset of a file."""
         what, metadata = f"Asset `{key.to_user_string()}`", attributes.get("metadata") or {}
-        refuse_misspelt(what, settings_in(metadata))
         refuse_unknown_parameters(file, attributes.get("partitions_def"))
 
         def select(context: dg.AssetExecutionContext) -> Iterator[dg.Output[Any]]:

@@ -1,13 +1,13 @@
 """Names the table of an asset or of an op's output."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
-from ducklake_orch.dagster.metadata_settings import settings_in
+from ducklake_orch.dagster.metadata_settings import refuse_misspelt, settings_in
 from ducklake_orch.dagster.op_outputs import SCHEMA, output_name
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
@@ -63,7 +63,13 @@ class TableNames:
 
 
 def specs_of(assets: Assets) -> list[dg.AssetSpec]:
-    """Return the specs of assets that are given as definitions or as specs."""
+    """Return the specs of assets that are given as definitions or as specs.
+
+    Raises:
+        ConfigError: If an asset with a table has a misspelt setting.
+    """
+    for key, metadata in _stored(assets):
+        _refuse_misspelt(key, metadata)
     return [spec for asset in assets for spec in ([asset] if isinstance(asset, dg.AssetSpec) else asset.specs)]
 
 
@@ -79,17 +85,10 @@ def with_table_names(
         schema_prefix: `schema_prefix` of the IO manager.
 
     Raises:
-        ConfigError: If two assets are the same table.
+        ConfigError: If two assets are the same table, or a setting is misspelt.
     """
     names = TableNames(schema, schema_prefix)
-    stored = [asset for asset in assets if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable]
-    specs = [
-        (spec.key, spec.metadata)
-        for definition in stored
-        for spec in definition.specs
-        if not stores_nothing(definition, spec.key)
-    ]
-    refuse_two_keys(specs, names)
+    check_assets(_stored(assets), names)
 
     def named(spec: dg.AssetSpec) -> dg.AssetSpec:
         table = f"{alias}.{names.of_asset(spec.key, spec.metadata)}"
@@ -118,8 +117,19 @@ def replaces(metadata: Mapping[str, Any]) -> bool:
     return metadata.get("write_mode", "overwrite") in _REPLACING and metadata.get("where") is None
 
 
-def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], names: TableNames) -> None:
-    """Refuse assets that are the same table, unless the write mode of each keeps the rows of the others.
+def _stored(assets: Assets) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
+    """Return the assets that have a table, with their metadata."""
+    for asset in assets:
+        if isinstance(asset, dg.AssetsDefinition) and asset.is_materializable:
+            yield from ((spec.key, spec.metadata) for spec in asset.specs if not stores_nothing(asset, spec.key))
+
+
+def _refuse_misspelt(key: dg.AssetKey, metadata: Mapping[str, Any]) -> None:
+    refuse_misspelt(f"Asset `{key.to_user_string()}`", settings_in(metadata))
+
+
+def check_assets(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], names: TableNames) -> None:
+    """Refuse misspelt settings, and assets that are the same table unless each keeps the rows of the others.
 
     Args:
         assets: The keys of the assets, each with the metadata of its definition.
@@ -128,6 +138,7 @@ def refuse_two_keys(assets: Iterable[tuple[dg.AssetKey, Mapping[str, Any]]], nam
     assets_of: dict[tuple[str, ...], dict[dg.AssetKey, bool]] = {}
     tables: dict[tuple[str, ...], TableName] = {}
     for key, metadata in assets:
+        _refuse_misspelt(key, metadata)
         table = names.of_asset(key, metadata)
         name = tuple(map(folded, table))
         assets_of.setdefault(name, {})[key] = replaces(settings_in(metadata))

@@ -8,27 +8,32 @@ import dagster as dg
 from ducklake_orch.catalog.commit import last_commit
 from ducklake_orch.dagster.metadata_settings import settings_in
 from ducklake_orch.dagster.output_run import ASSET_KEY, asset_of, has_step
-from ducklake_orch.dagster.table_names import TableNames, refuse_two_keys, replaces, shared, stores_nothing
+from ducklake_orch.dagster.table_names import TableNames, check_assets, replaces, shared, stores_nothing
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.lake import DuckLake
 
 
-def refuse_shared_tables(definitions: dg.Definitions) -> dg.Definitions:
-    """Return the definitions, or refuse them if several assets of a `DuckLakeIOManager` are the same table.
+def check_definitions(definitions: dg.Definitions) -> dg.Definitions:
+    """Return the definitions, or refuse what a run of an asset of a `DuckLakeIOManager` would refuse after computing.
+
+    Dagster shows an IO manager nothing of its assets before they have run.
 
     Args:
         definitions: All definitions of a code location.
 
     Raises:
-        ConfigError: If assets are the same table; the error names them and the table.
+        ConfigError: If a setting in the metadata of an asset is misspelt, or if several assets are the same table.
+
+    Examples:
+        >>> defs = check_definitions(dg.Definitions(assets=[orders], resources={"io_manager": io_manager}))
     """
     from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 
     graph = definitions.get_repository_def().asset_graph
     for name, manager in (definitions.resources or {}).items():
         if isinstance(manager, DuckLakeIOManager):
-            refuse_two_keys(_stored_by(graph, name), manager.table_names)
+            check_assets(_stored_by(graph, name), manager.table_names)
     return definitions
 
 
@@ -59,7 +64,7 @@ def refuse_other_owners(
     for graph in graphs(context):
         if graph.has(context.asset_key):
             io_manager_key = graph.get(context.asset_key).io_manager_key
-            refuse_two_keys(_of_table(_stored_by(graph, io_manager_key), table, names), names)
+            check_assets(_of_table(_stored_by(graph, io_manager_key), table, names), names)
     if not replaces(metadata):
         return None
     own, earlier = context.asset_key.to_user_string(), metadata.get("renamed_from") or []

@@ -124,6 +124,12 @@ def test_a_time_key_covers_its_whole_window(
         execute(write(at(outside), partition_expr="at", **options), run_id="other", **context)
 
 
+def test_rows_of_other_partitions_are_left_out_if_the_task_says_so(conn_id: str) -> None:
+    for key, numbers in (("2024-01-01", [1, 2]), ("2024-01-02", [1, 2, 3])):
+        execute(write(partition_expr="day", partition_key=key, outside="drop"), run_id=key)
+        assert stored() == numbers
+
+
 @pytest.mark.parametrize("value", [date(2024, 3, 31), "2024-03-31"], ids=["date", "text"])
 def test_a_logical_date_selects_its_day_in_date_and_text_columns(conn_id: str, value: Any) -> None:
     moment = dict.fromkeys(CRON, datetime(2024, 3, 31, 5, 30, tzinfo=UTC))

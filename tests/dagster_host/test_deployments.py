@@ -10,8 +10,8 @@ from ducklake_orch.dagster import (
     DuckLakeIOManager,
     DuckLakeResource,
     build_health_checks,
+    check_definitions,
     ducklake_snapshot_sensor,
-    refuse_shared_tables,
     with_table_names,
 )
 from ducklake_orch.dagster.table_names import TableNames, specs_of
@@ -121,9 +121,9 @@ def test_one_schema_for_all_keys_refuses_two_assets_of_one_name(resource: DuckLa
         definitions = dg.Definitions(assets=assets, resources={"io_manager": manager})
         if are_shared:
             with pytest.raises(ConfigError, match=r"store the same table, `mine\.orders`"):
-                refuse_shared_tables(definitions)
+                check_definitions(definitions)
         else:
-            assert refuse_shared_tables(definitions) is definitions
+            assert check_definitions(definitions) is definitions
 
 
 def test_schema_and_prefix_may_come_from_the_environment(
@@ -136,6 +136,6 @@ def test_schema_and_prefix_may_come_from_the_environment(
     )
     assert manager.table_names == TableNames("main", "dev_")
     orders = dg.asset(key=["sales", "orders"])(lambda: ONE)
-    definitions = refuse_shared_tables(dg.Definitions(assets=[orders], resources={"io_manager": manager}))
+    definitions = check_definitions(dg.Definitions(assets=[orders], resources={"io_manager": manager}))
     assert definitions.resolve_implicit_global_asset_job_def().execute_in_process().success
     assert resource.lake().exists("dev_sales.orders")

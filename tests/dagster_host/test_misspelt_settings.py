@@ -64,6 +64,34 @@ def test_misspelt_output_metadata_are_refused_before_the_write(
     assert not resource.lake().exists("orders")
 
 
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"write_mod": "append"}, "`write_mod` in the metadata is not a setting. Did you mean `write_mode`?"),
+        ({"ducklake/outsid": "drop"}, "`ducklake/outsid` in the metadata is not a setting. Did you mean `outside`?"),
+        ({"write_mode": "apend"}, "`write_mode` = 'apend' is unknown. Did you mean `append`?"),
+    ],
+)
+def test_misspelt_metadata_of_definitions_are_refused_when_they_load(
+    metadata: dict[str, str], message: str, io_manager: DuckLakeIOManager
+) -> None:
+    orders = dg.asset(name="orders", metadata=metadata)(lambda: ONE)
+    in_memory = dg.asset(name="other", metadata=metadata, io_manager_key="memory")(lambda: ONE)
+    resources = {"io_manager": io_manager, "memory": dg.mem_io_manager}
+    loads: list[Callable[[], Any]] = [
+        lambda: host.check_definitions(dg.Definitions(assets=[orders], resources=resources)),
+        lambda: host.with_table_names([orders], alias="lake"),
+        lambda: host.build_health_checks([orders]),
+        lambda: host.build_maintenance_definitions(checked_assets=[orders]),
+        lambda: host.ducklake_snapshot_sensor([orders]),
+    ]
+    for load in loads:
+        with pytest.raises(ConfigError) as caught:
+            load()
+        assert str(caught.value).startswith(f"Asset `orders`: {message}")
+    assert host.check_definitions(dg.Definitions(assets=[in_memory], resources=resources))
+
+
 def test_unrelated_metadata_are_left_alone(io_manager: DuckLakeIOManager) -> None:
     unrelated = {"comments": "mine", "tables": 3, "owner": "me", "dagster/uri": "here", "mode": "x", "column": "id"}
     orders = dg.asset(name="orders", metadata=unrelated)(lambda: ONE)

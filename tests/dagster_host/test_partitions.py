@@ -223,8 +223,24 @@ def test_weekly_monthly_and_custom_windows_replace_only_their_rows(
     assert sorted(row["name"] for row in lake.read("t").to_pylist()) == ["after", "before", "first", "last"]
     for outside in ("before", "after"):
         rows.append(table(outside))
-        assert 'outside="drop"' in failure_of(run(key)).user_failure_data.description
+        assert '`outside` = "drop" leaves such rows out' in failure_of(run(key)).user_failure_data.description
     assert len(lake.snapshots()) == 5
+
+
+def test_rows_of_other_partitions_are_left_out_if_the_asset_says_so(
+    io_manager: DuckLakeIOManager, resource: DuckLakeResource
+) -> None:
+    regions = dg.StaticPartitionsDefinition(["eu", "us"])
+
+    @dg.asset(partitions_def=regions, metadata={"partition_expr": "region", "ducklake/outside": "drop"})
+    def t() -> pa.Table:
+        return pa.table({"region": ["eu", "us", "us"]})
+
+    for key, rows in (("eu", 1), ("us", 2)):
+        result = dg.materialize([t], resources={"io_manager": io_manager}, partition_key=key)
+        (event,) = result.asset_materializations_for_node("t")
+        assert event.metadata["dagster/partition_row_count"].value == rows
+    assert resource.lake().table("t").count() == 3
 
 
 def test_a_monthly_partition_is_written_to_one_file(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:

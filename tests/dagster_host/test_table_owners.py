@@ -6,7 +6,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
-from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, refuse_shared_tables, with_table_names
+from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, check_definitions, with_table_names
 from ducklake_orch.errors import ConfigError
 from tests.support.dagster_runs import central, failure_of
 from tests.support.fault_points import once_at
@@ -41,7 +41,7 @@ def test_two_asset_keys_for_one_table_are_refused_when_definitions_load(
     assets = [asset(first), asset(second, metadata=metadata)]
     for resources in ({"io_manager": DuckLakeIOManager(lake=resource)},):
         with pytest.raises(ConfigError, match=f"`{first}` and `{second}`|`{second}` and `{first}`"):
-            refuse_shared_tables(dg.Definitions(assets=assets, resources=resources))
+            check_definitions(dg.Definitions(assets=assets, resources=resources))
     with pytest.raises(ConfigError, match="store the same table"):
         with_table_names(assets, alias="lake")
 
@@ -106,7 +106,7 @@ def test_assets_that_only_append_may_share_a_table(resource: DuckLakeResource, i
     add: dict[str, Any] = {"schema": "main", "table": "events", "write_mode": "append"}
     assets = [asset("a", metadata=add), asset("b", TWO, metadata=add)]
     resources = {"io_manager": io_manager}
-    assert refuse_shared_tables(dg.Definitions(assets=assets, resources=resources))
+    assert check_definitions(dg.Definitions(assets=assets, resources=resources))
     assert dg.materialize(assets, resources=resources).success
     assert ids(resource, "main.events") == [1, 2]
 
@@ -120,5 +120,5 @@ def test_assets_without_the_ducklake_io_manager_own_no_table(io_manager: DuckLak
     external = dg.AssetSpec(["theirs", "sales", "orders"])
     resources = {"io_manager": io_manager, "memory": dg.mem_io_manager}
     defs = dg.Definitions(assets=[asset("eu/sales/orders"), orders, elsewhere, external], resources=resources)
-    assert refuse_shared_tables(defs) is defs
+    assert check_definitions(defs) is defs
     assert dg.materialize([asset("eu/sales/orders"), orders, elsewhere], resources=resources).success

@@ -88,5 +88,5 @@ def rows_outside(table: TableDef, where: str, count: int, example: Any) -> RowsO
     """Return the error for rows that do not match the predicate of the rows that they replace."""
     return RowsOutsideError(
         f"{count} rows for `{table}` do not match `{where}`, such as {example}.",
-        remedy='Correct the data or the predicate; `outside="drop"` leaves such rows out.',
+        remedy='Correct the data or the predicate; `outside` = "drop" leaves such rows out.',
     )
