@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ducklake_orch.cli.options import DEFAULT_FILE, DEFAULT_NAME, LakeOptions
+from ducklake_orch.cli.options import DEFAULT_FILE, LakeOptions
 from ducklake_orch.cli.output import print_json
 from ducklake_orch.errors import ConfigFileError
 
@@ -18,6 +18,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
     """Write a commented `ducklake.toml`, without secrets."""
+    from ducklake_orch.config.loading import DEFAULT_NAME
     from ducklake_orch.config.template import starter_toml
 
     if options.config is not None or options.profile is not None:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
 
 DEFAULT_FILE = "ducklake.toml"
-DEFAULT_NAME = "lake"
 _LAKE, _OUTPUT = "Which lake", "Output"
 
 
@@ -79,11 +78,7 @@ class LakeOptions(OutputOptions):
                 "No lake is given.",
                 remedy="Name one with --catalog or --config, set DUCKLAKE_CATALOG, or run `ducklake-orch init`.",
             )
-        file = self._file
-        name = self.lake
-        if name is None and file is None and not (_environment("CONFIG") or _environment("NAME")):
-            name = DEFAULT_NAME
-        return load(path=file, profile=self.profile, lake=name, catalog=self.catalog, storage=self.storage)
+        return load(path=self._file, profile=self.profile, lake=self.lake, catalog=self.catalog, storage=self.storage)
 
     @property
     def known_config(self) -> "LakeConfig | None":

@@ -26,6 +26,9 @@ from ducklake_orch.config.origins import (
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.errors import ConfigError, IncompatibleConfigError
 
+# The name of a lake that has none in its sources.
+DEFAULT_NAME = "lake"
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -58,8 +61,8 @@ def load(
     Args:
         path: The TOML file; default is DUCKLAKE_CONFIG. Without either there is no file.
         profile: The profile of the file; default is DUCKLAKE_PROFILE.
-        lake: The lake's name; default is DUCKLAKE_NAME, then the only lake of the file. Variables for the lake of
-            DUCKLAKE_NAME are not applied to another lake.
+        lake: The lake's name; default is DUCKLAKE_NAME, then the only lake of the file, and without a file `lake`.
+            Variables for the lake of DUCKLAKE_NAME are not applied to another lake.
         environ: The environment; default is the process's own.
         **arguments: Fields of `LakeConfig`; None means that the argument is not given.
 
@@ -70,7 +73,8 @@ def load(
     variables = read_environment(environ)
     given = {key: value for key, value in arguments.items() if value is not None}
     document = _document(path, profile, environ)
-    name = _name(lake, given.pop("name", None), environ.get(NAME), document)
+    own_name = given.pop("name", None)
+    name = _name(lake, own_name, environ.get(NAME), document, is_described=bool(variables or given))
     fields = document.lake(name.value) if document else {}
     if environ.get(NAME, name.value) in {"", name.value}:
         fields = overlay_lake(fields, variables)
@@ -94,7 +98,9 @@ def _document(path: str | Path | None, profile: str | None, environ: Mapping[str
     return None
 
 
-def _name(lake: str | None, name: str | None, variable: str | None, document: Document | None) -> Sourced:
+def _name(
+    lake: str | None, name: str | None, variable: str | None, document: Document | None, *, is_described: bool
+) -> Sourced:
     if lake and name and lake != name:
         raise ConfigError(f"`lake` = `{lake}` and `name` = `{name}` are two names for one lake.", remedy="Give one.")
     if chosen := lake or name:
@@ -103,7 +109,9 @@ def _name(lake: str | None, name: str | None, variable: str | None, document: Do
         return Sourced(variable, f"environment {NAME}", f"environment {NAME}")
     if document:
         return Sourced(only := document.only_lake(), document.section(only), document.section(only))
-    raise ConfigError("The lake has no name.", remedy=f"Give `lake=`, `--lake` or {NAME}, or a file with {CONFIG}.")
+    if is_described:
+        return Sourced(DEFAULT_NAME, "default", "default name")
+    raise ConfigError("No lake is given.", remedy=f"Set DUCKLAKE_CATALOG, or name a file in {CONFIG}.")
 
 
 def _lay_over(fields: Tree, arguments: dict[str, Any]) -> Tree:

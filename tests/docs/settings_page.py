@@ -34,7 +34,7 @@ which source takes precedence. [Catalogs](catalogs.md) and [Storages](storages.m
 
 Durations are written as `7 days`, `36h`, `90s` or `PT36H`, sizes as `512 MiB` or `2GB`.
 A setting without a default is not set; the engine's own default then applies.
-`{NAME}`, `{CONFIG}` and `{PROFILE}` name the lake, the TOML file and its profile.
+`{NAME}`, `{CONFIG}` and `{PROFILE}` name the lake (`lake` if no source names it), the TOML file and its profile.
 """
 _READ_AS = {
     "parse_duration": "duration",

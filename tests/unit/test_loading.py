@@ -146,9 +146,13 @@ class TestWhichLake:
         with pytest.raises(ConfigError, match="two names"):
             load_with(lake="a", name="b")
 
-    def test_a_lake_without_any_name_is_refused(self) -> None:
-        with pytest.raises(ConfigError, match=r"no name.*DUCKLAKE_NAME"):
-            load_with(environ={"DUCKLAKE_CATALOG": "sqlite:///x.sqlite"})
+    def test_a_lake_that_only_variables_or_arguments_describe_needs_no_name(self) -> None:
+        by_variables = load_with(environ={"DUCKLAKE_CATALOG": "sqlite:///x.sqlite"})
+        by_arguments = load_with(catalog="sqlite:///x.sqlite")
+        assert by_variables.config.name == by_arguments.config.name == "lake"
+        assert by_variables.origins["name"] == "default"
+        with pytest.raises(ConfigError, match=r"No lake is given.*DUCKLAKE_CATALOG"):
+            load_with()
 
     def test_a_file_without_lakes_is_refused(self, toml: WriteToml) -> None:
         with pytest.raises(ConfigFileError, match=r"no lake.*\[lakes.<name>\]"):
