@@ -1,5 +1,6 @@
 """The DAG files in README and docs load and run as they are printed."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,17 @@ def test_the_dag_that_writes_several_tables_runs(conn_id: str, tmp_path: Path) -
     lake = DuckLakeHook().lake()
     assert {row["price_sum"] for row in lake.read("shop.totals").to_pylist()} == {2.5, 5.0}
     assert lake.table("shop.orders").history()[0].snapshot_id == lake.table("shop.totals").history()[0].snapshot_id
+
+
+def test_a_task_with_a_key_of_its_own_appends_once_for_each_day(conn_id: str, tmp_path: Path) -> None:
+    visits = _dags(DOCS / "airflow.md", tmp_path)["shop_visits"]
+    for day in (2, 2, 3):
+        done = run(visits, logical_date=datetime(2026, 11, day, tzinfo=UTC))  # type: ignore[arg-type]  # a DAG
+        assert set(states(done).values()) == {"success"}
+    assert DuckLakeHook().get_records("SELECT day, sum(visits) FROM shop.visits GROUP BY day ORDER BY day") == [
+        ("2026-11-02", 7),
+        ("2026-11-03", 7),
+    ]
 
 
 def test_the_dag_of_the_quick_start_runs(conn_id: str, tmp_path: Path) -> None:
