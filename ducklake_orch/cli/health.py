@@ -72,6 +72,8 @@ def _show(report: "HealthReport") -> None:
 
 
 def _shown(name: str, value: object) -> object:
+    if value is None:
+        return "never" if name == "last_maintenance" else "not counted yet"  # the operation `orphans` counts them
     if isinstance(value, int) and name.endswith("bytes"):
         return in_bytes(value)
     return f"{value:.0f} s" if isinstance(value, float) and name.endswith("age") else value

@@ -1,5 +1,6 @@
 """`ducklake-orch maintain` prints a plan or a report, `health` prints grades; the exit code is 1 on failures."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,13 @@ def test_health_exits_with_1_on_a_bad_grade(worn: DuckLake) -> None:
     assert "ducklake-orch maintain --operation flush --table main.numbers" in answer.out
     assert run("maintain", "--operation", "flush", "--table", "main.numbers").code == 0
     assert run("health").code == 0
+
+
+def test_health_of_a_new_lake_says_what_has_not_been_done_yet(worn: DuckLake) -> None:
+    shown = dict(
+        re.split(r" {2,}", line.strip(), maxsplit=1) for line in run("health").out.splitlines() if "  " in line
+    )
+    assert (shown["last maintenance"], shown["orphan files"]) == ("never", "not counted yet")
 
 
 def test_health_prints_prometheus_metrics(worn: DuckLake) -> None:
