@@ -129,7 +129,7 @@ class DuckLakeHook(SqlHook):
         """Change several tables in one snapshot, as `DuckLake.transaction` does. All attempts of a task commit once.
 
         Args:
-            **options: Arguments of `DuckLake.transaction`.
+            **options: Arguments of `DuckLake.transaction`. With `idempotency_key=None`, a cleared task repeats it.
         """
         if (work := Work.running()) is not None:
             options.setdefault("idempotency_key", work.idempotency_key("a transaction"))

@@ -148,6 +148,23 @@ def test_a_retried_task_repeats_no_transaction_and_its_tables_change_together(
     assert f"wrote these rows as snapshot {last.snapshot_id}, so they were not written again" in capsys.readouterr().out
 
 
+def test_a_transaction_without_a_key_is_repeated_with_its_task(conn_id: str) -> None:
+    attempts: list[int] = []
+    with DAG("repeated_transactions") as dag:
+
+        @task(retries=1, retry_delay=timedelta(0))
+        def write() -> None:
+            attempts.append(1)
+            with DuckLakeHook().transaction(idempotency_key=None) as tx:
+                tx.write(pa.table({"n": [len(attempts)]}), "orders", mode="overwrite")
+            if len(attempts) == 1:
+                raise RuntimeError("after the commit")
+
+        write()
+    assert states(run(dag)) == {"write": "success"}
+    assert DuckLakeHook().get_records("FROM orders") == [(2,)]
+
+
 # --- guards --------------------------------------------------------------------------------------------------------
 
 
