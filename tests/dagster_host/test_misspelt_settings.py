@@ -68,7 +68,7 @@ def test_misspelt_output_metadata_are_refused_before_the_write(
     ("metadata", "message"),
     [
         ({"write_mod": "append"}, "`write_mod` in the metadata is not a setting. Did you mean `write_mode`?"),
-        ({"ducklake/out_side": "drop"}, "`ducklake/out_side` in the metadata is not a setting. Did you mean `outside`?"),
+        ({"ducklake/out_side": ""}, "`ducklake/out_side` in the metadata is not a setting. Did you mean `outside`?"),
         ({"write_mode": "apend"}, "`write_mode` = 'apend' is unknown. Did you mean `append`?"),
     ],
 )
