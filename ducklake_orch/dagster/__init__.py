@@ -75,4 +75,6 @@ __all__ = [
     "with_table_names",
 ]
 
+refuse_shared_tables = check_definitions  # its earlier name
+
 DagsterLibraryRegistry.register("ducklake-orch", __version__, is_dagster_package=False)

@@ -6,6 +6,7 @@ import dagster as dg
 import pyarrow as pa
 import pytest
 
+import ducklake_orch.dagster
 from ducklake_orch.dagster import DuckLakeIOManager, DuckLakeResource, check_definitions, with_table_names
 from ducklake_orch.errors import ConfigError
 from tests.support.dagster_runs import central, failure_of
@@ -121,4 +122,5 @@ def test_assets_without_the_ducklake_io_manager_own_no_table(io_manager: DuckLak
     resources = {"io_manager": io_manager, "memory": dg.mem_io_manager}
     defs = dg.Definitions(assets=[asset("eu/sales/orders"), orders, elsewhere, external], resources=resources)
     assert check_definitions(defs) is defs
+    assert ducklake_orch.dagster.refuse_shared_tables is check_definitions  # its earlier name
     assert dg.materialize([asset("eu/sales/orders"), orders, elsewhere], resources=resources).success
