@@ -25,6 +25,7 @@ from ducklake_orch.cli.maintain import maintain
 from ducklake_orch.cli.report import report
 from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
+from ducklake_orch.cli.stages import diff, discard, publish, stages
 from ducklake_orch.cli.write import write
 
 
@@ -71,6 +72,10 @@ for function in (
     changes,
     rollback,
     snapshots,
+    stages,
+    diff,
+    publish,
+    discard,
     options,
     maintain,
     health,

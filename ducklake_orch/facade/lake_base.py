@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.units import read_argument
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.writing import Workers
     from ducklake_orch.engine.attach import Access
     from ducklake_orch.engine.session import Session
+    from ducklake_orch.facade.stage import Stage
+    from ducklake_orch.lake import DuckLake
 
 T = TypeVar("T")
 
@@ -183,7 +185,12 @@ class LakeBase:
 
     @contextmanager
     def connect(
-        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
+        self,
+        *,
+        read_only: bool = False,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        stage: str | None = None,
     ) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Open a DuckDB connection to the lake for a block.
 
@@ -193,6 +200,7 @@ class LakeBase:
             read_only: Refuse writes.
             snapshot: See the lake as of this snapshot.
             as_of: See the lake as of this time, which must have a time zone.
+            stage: See the lake as a stage leaves it; this needs `read_only`.
 
         Examples:
             >>> with lake.connect(read_only=True) as con:
@@ -202,10 +210,27 @@ class LakeBase:
         from ducklake_orch.engine.session import open_session
         from ducklake_orch.engine.snapshots import has_schema
 
+        if stage is not None:
+            self._refuse_past(snapshot, as_of)
+            if not read_only:
+                raise ConfigError("A connection to a stage only reads.", remedy="Pass `read_only=True`.")
+            with self._staged(stage).connect() as con:
+                yield con
+            return
         with open_session(self.config, self._pin(read_only, snapshot, as_of)) as session:
             session.dirty = True
             session.con.qualifies = has_schema(session, self.config.alias)
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
+
+    def _staged(self, name: str) -> "Stage":
+        from ducklake_orch.facade.stage import get_stage
+
+        return get_stage(cast("DuckLake", self), name)
+
+    @staticmethod
+    def _refuse_past(snapshot: int | None, as_of: datetime | str | None) -> None:
+        if snapshot is not None or as_of is not None:
+            raise ConfigError("A stage has no snapshots.", remedy="Give a stage, or a snapshot or time.")
 
     def ensure_exists(self) -> None:
         """Create the lake if it does not exist and the configuration allows it (`create_if_missing`).

@@ -26,6 +26,7 @@ class ReadVerbs(LakeBase):
         where: str | None = None,
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
+        stage: str | None = None,
     ) -> "pa.Table": ...
 
     @overload
@@ -39,6 +40,7 @@ class ReadVerbs(LakeBase):
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
         engine: Literal["auto", "native", "duckdb"] = "auto",
+        stage: str | None = None,
     ) -> "DataFrame": ...
 
     def read(
@@ -51,6 +53,7 @@ class ReadVerbs(LakeBase):
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
         engine: str = "auto",
+        stage: str | None = None,
     ) -> "DataFrame | pa.Table":
         """Read a table at one snapshot: a lazy Spark DataFrame, or without `spark` a pyarrow.Table.
 
@@ -63,6 +66,7 @@ class ReadVerbs(LakeBase):
             as_of: The time to read at.
             engine: Reader of the files in Spark: `native` (Spark's own Parquet reader, wherever its result is correct),
                 `duckdb` in its tasks, or `auto`.
+            stage: The name of a stage, to read the table as staged.
 
         Examples:
             >>> lake.read("orders", where="region = 'eu'", columns=["id", "price"]).to_pylist()
@@ -71,6 +75,9 @@ class ReadVerbs(LakeBase):
         from ducklake_orch.catalog.scan import Selection, read_arrow
         from ducklake_orch.engine.quoting import table_name
 
+        if stage is not None:
+            self._refuse_past(snapshot, as_of)
+            return self._staged(stage).read(table, spark, columns=columns, where=where)
         selection = Selection(table_name(table), columns, where, snapshot, as_of)
         if spark is None:
             return read_arrow(self, selection)

@@ -1,17 +1,13 @@
-"""Stages: changes of several tables that the catalog keeps until they are published together.
+"""Stages: changes of several tables that the catalog keeps until they are published together."""
 
-`DuckLake` has no method for them yet: concurrent tasks and maintenance between staging and publishing can still lose
-rows of a stage.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.units import parse_duration, read_argument
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransactionClosedError
-from ducklake_orch.facade.transaction import Transaction
+from ducklake_orch.facade.transaction import Transaction, _Open
 from ducklake_orch.results import CommitInfo, StagedTable, StageInfo, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
@@ -58,47 +54,50 @@ class Stage:
             >>> [(table.table, table.rows_added, table.rows_removed) for table in stage.tables()]
             [('main.archive', 3, 0), ('main.orders', 0, 3)]
         """
-        return Transaction(self._lake, idempotency_key=idempotency_key, stage=self._open())
+        return _StageTransaction(self, idempotency_key)
 
     def write(self, data: Any, table: str, *, mode: str, **arguments: Any) -> WriteResult:
-        """Write data to a table; arguments as for `Transaction.write`."""
-        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
-            return tx.write(data, table, mode=mode, **arguments)
+        """Write data to a table; arguments as for `Transaction.write`, and `idempotency_key`."""
+        return self._run(table, arguments, lambda tx: tx.write(data, table, mode=mode, **arguments))
 
     def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
         """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
-        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
-            return tx.merge(data, table, keys, **arguments)
+        return self._run(table, arguments, lambda tx: tx.merge(data, table, keys, **arguments))
 
     def delete(self, table: str, where: str, **arguments: Any) -> WriteResult:
         """Delete rows; arguments as for `DuckLake.delete`."""
-        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
-            return tx.delete(table, where, **arguments)
+        return self._run(table, arguments, lambda tx: tx.delete(table, where, **arguments))
 
     def update(self, table: str, set: Any, where: str | None = None, **arguments: Any) -> WriteResult:
         """Update rows; arguments as for `DuckLake.update`."""
-        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
-            return tx.update(table, set, where, **arguments)
+        return self._run(table, arguments, lambda tx: tx.update(table, set, where, **arguments))
 
     def truncate(self, table: str) -> WriteResult:
         """Delete all rows of a table."""
-        with self.transaction() as tx:
-            return tx.truncate(table)
+        return self._run(table, {}, lambda tx: tx.truncate(table))
+
+    def rollback(self, table: str, to_snapshot: int) -> WriteResult:
+        """Restore the rows that a table had at an earlier snapshot, with their row ids."""
+        return self._run(table, {}, lambda tx: tx.rollback(table, to_snapshot))
 
     def add_files(self, table: str, paths: Any, **arguments: Any) -> WriteResult:
         """Add Parquet files that another program wrote; arguments as for `DuckLake.add_files`."""
-        with self.transaction(idempotency_key=arguments.pop("idempotency_key", None)) as tx:
-            return tx.add_files(table, paths, **arguments)
+        return self._run(table, arguments, lambda tx: tx.add_files(table, paths, **arguments))
 
     def create_table(self, table: str, schema: Any, **arguments: Any) -> WriteResult:
         """Create a table; arguments as for `Transaction.create_table`."""
-        with self.transaction() as tx:
-            return tx.create_table(table, schema, **arguments)
+        return self._run(table, arguments, lambda tx: tx.create_table(table, schema, **arguments))
 
     def drop_table(self, table: str) -> None:
         """Drop a table."""
         with self.transaction() as tx:
             tx.drop_table(table)
+
+    def _run(self, table: str, arguments: dict[str, Any], verb: Callable[[Transaction], WriteResult]) -> WriteResult:
+        with _StageTransaction(self, arguments.pop("idempotency_key", None), table) as tx:
+            verb(tx)
+        assert tx.result is not None  # noqa: S101 - the block has ended
+        return tx.result.writes[-1]
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -112,13 +111,13 @@ class Stage:
             >>> lake.stage("nightly").read("orders").num_rows, lake.read("orders").num_rows
             (1, 3)
         """
-        with self.transaction() as tx:
+        with self._reading() as tx:
             return tx.read(table, spark, columns=columns, where=where)
 
     @contextmanager
     def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Connect to all tables as staged, for reading."""
-        with self.transaction() as tx, tx.connect() as con:
+        with self._reading() as tx, tx.connect() as con:
             yield con
 
     def tables(self) -> list[StagedTable]:
@@ -149,10 +148,13 @@ class Stage:
             gone = self._lake.read(table, snapshot=base)
             types = pa.array(["delete"] * gone.num_rows, pa.string())
             return gone.add_column(0, "change_type", types).slice(0, limit)
-        with self.transaction() as tx:
+        with self._reading() as tx:
             feed = tx.changes(table, base + 1)
         columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
         return feed.select(["change_type", *columns]).slice(0, limit)
+
+    def _reading(self) -> Transaction:
+        return _StageTransaction(self, writes=False)
 
     # --- the end -------------------------------------------------------------------------------------------------
 
@@ -189,13 +191,15 @@ class Stage:
         from ducklake_orch.catalog.transactions import discard_stage
 
         if (stage := self._found()) is not None:
-            discard_stage(self._lake.config, stage)
+            discard_stage(self._lake.config, stage.head)
 
-    def _open(self) -> "StoredStage":
+    def _open(self, key: str | None) -> "StoredStage":
+        """Return the stage as it is now; one that has ended only to work that was staged before."""
         from ducklake_orch.catalog.transactions import refuse_ended
 
         stage = self._stored()
-        refuse_ended(stage)
+        if key is None or key not in stage.keys.values():
+            refuse_ended(stage)
         return stage
 
     def _stored(self) -> "StoredStage":
@@ -214,12 +218,40 @@ class Stage:
         return f"<stage {self.name!r} of {self._lake!r}>"
 
 
+class _StageTransaction(Transaction):
+    """A transaction whose end adds its changes to a stage.
+
+    Args:
+        stage: The stage.
+        key: The caller's idempotency key.
+        table: The table that the key is for; None if it covers everything that the block does.
+        writes: Whether the block may change anything.
+    """
+
+    def __init__(self, stage: Stage, key: str | None = None, table: str | None = None, *, writes: bool = True) -> None:
+        super().__init__(stage._lake, idempotency_key=key)
+        self._stage, self._table, self._writes = stage, table, writes
+
+    def _begin(self) -> _Open:
+        from ducklake_orch.catalog.commit import check_key
+        from ducklake_orch.catalog.transactions import StageDraft, scoped_key
+        from ducklake_orch.engine.exactly_once import Write
+        from ducklake_orch.engine.quoting import table_name
+
+        if self._key is not None:
+            check_key(self._key)
+        key = scoped_key(self._key, table_name(self._table) if self._table is not None else None)
+        write = Write(f"{'staging in' if self._writes else 'reading'} `{self._stage.name}`")
+        stored = self._stage._open(key)
+        return _Open(self._lake, write, lambda lake, write: StageDraft(lake, stored, write, key), writes=self._writes)
+
+
 def get_stage(
     lake: "DuckLake", name: str, ttl: str | timedelta = "7 days", *, create: bool = False, author: str | None = None
 ) -> Stage:
     """Return a stage by its name; create it if it is missing and that is wanted."""
     from ducklake_orch.catalog.search import planning
-    from ducklake_orch.catalog.transactions import create_stage, find_stage
+    from ducklake_orch.catalog.transactions import create_stage, discard_stage, find_stage
     from ducklake_orch.engine.exactly_once import refuse_managed, refuse_read_only
 
     if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
@@ -232,7 +264,10 @@ def get_stage(
         lake.ensure_exists()
     with planning(lake.config, f"Reading the stage `{name}`", reads=True) as metadata:
         found, base = find_stage(metadata, name), metadata.latest().snapshot_id
-    if found is None or (found.is_past and create):
+    if found is not None and found.is_past and create:
+        discard_stage(lake.config, found.head)
+        found = None
+    if found is None:
         if not create:
             raise ObjectNotFoundError(f"There is no stage `{name}`.", remedy="`lake.stages()` lists them.")
         create_stage(lake.config, name, base, lasts, author)
@@ -274,7 +309,7 @@ def _tables(stage: "StoredStage") -> list[StagedTable]:
             rows_added=change.rows_added,
             rows_removed=change.rows_removed,
             files=len(change.files),
-            bytes=sum(file.file_size for file in change.files),
+            bytes=change.bytes,
             is_dropped=change.drops,
         )
         for change in changes

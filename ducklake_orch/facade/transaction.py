@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-    from ducklake_orch.catalog.transactions import StoredStage
-    from ducklake_orch.config.lake import Scalar
+    from ducklake_orch.catalog.transactions import LakeDraft, StageDraft
+    from ducklake_orch.config.lake import LakeConfig, Scalar
+    from ducklake_orch.engine.exactly_once import Write
     from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
@@ -45,7 +46,6 @@ class Transaction:
         commit: CommitInfo | None = None,
         expect_snapshot: int | None = None,
         isolation: str = "snapshot",
-        stage: "StoredStage | None" = None,
     ) -> None:
         if isolation not in ISOLATIONS:
             raise ConfigError(f"`isolation` = {isolation!r} is unknown.", remedy=nearest(str(isolation), ISOLATIONS))
@@ -55,15 +55,25 @@ class Transaction:
         self._commit = commit or CommitInfo()
         self._expect_snapshot = expect_snapshot
         self._isolation = isolation
-        self._stage = stage
         self._open: _Open | None = None
         self._ended = False
 
     def __enter__(self) -> Self:
         if self._open is not None or self._ended:
             raise TransactionClosedError("This transaction has already been used.", remedy="Begin another one.")
-        self._open = _Open(self._lake, self._commit, self._key, self._stage)
+        self._open = self._begin()
         return self
+
+    def _begin(self) -> "_Open":
+        from ducklake_orch.catalog.commit import check_key
+        from ducklake_orch.catalog.transactions import LakeDraft
+        from ducklake_orch.engine.exactly_once import Write
+
+        if self._key is not None:
+            check_key(self._key)
+        return _Open(
+            self._lake, Write("a transaction", self._commit), lambda lake, write: LakeDraft(lake, write, self._key)
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -71,7 +81,7 @@ class Transaction:
         opened = self._used()
         self._open, self._ended = None, True
         with opened.stack:
-            if error is None:
+            if error is None and opened.writes:
                 self.result = opened.publish(self._expect_snapshot, serializable=self._isolation == "serializable")
 
     # --- verbs ---------------------------------------------------------------------------------------------------
@@ -216,43 +226,49 @@ class Transaction:
 class _Open:
     """A transaction within its block.
 
+    Args:
+        lake: The lake.
+        write: The transaction.
+        begin: Makes the draft that the verbs run in.
+        writes: Whether the block may change anything.
+
     Attributes:
         lake: The draft, as a lake.
+        writes: Whether the block may change anything.
         stack: Ends the lease and removes the draft.
     """
 
     def __init__(
-        self, lake: "DuckLake", commit: CommitInfo, key: str | None, stage: "StoredStage | None" = None
+        self,
+        lake: "DuckLake",
+        write: "Write",
+        begin: "Callable[[LakeConfig, Write], LakeDraft | StageDraft]",
+        *,
+        writes: bool = True,
     ) -> None:
-        from ducklake_orch.catalog.commit import Reads, check_key, leased
-        from ducklake_orch.catalog.transactions import Draft, StageDraft, published_snapshot, remove_unpublished
-        from ducklake_orch.engine.exactly_once import Write, refuse_managed, refuse_read_only
+        from ducklake_orch.catalog.commit import Reads, leased
+        from ducklake_orch.catalog.transactions import remove_unpublished
+        from ducklake_orch.engine.exactly_once import refuse_managed, refuse_read_only
 
-        purpose = "a transaction"
-        refuse_read_only(lake.config, purpose)
-        refuse_managed(lake.config, purpose)
-        if key is not None:
-            check_key(key)
+        if writes or lake.config.snapshot is not None or lake.config.as_of is not None:
+            refuse_read_only(lake.config, write.purpose)
+        refuse_managed(lake.config, write.purpose)
         self._owner = os.getpid(), threading.get_ident()
         self._catalog = lake.config.catalog
         self._refuse_nested()
+        self.writes = writes
         self._started = time.monotonic()
-        self._key = key
         self._results: list[WriteResult] = []
-        self._write = Write(purpose, commit)
-        # The snapshot of an earlier commit with the same key. The verbs then do nothing.
-        self._earlier = published_snapshot(lake.config, key) if key is not None else None
-        self._staged = None if stage is None else StageDraft(lake.config, stage, self._write)
-        if stage is not None and key is not None and stage.has_key(key):
-            self._earlier = stage.head.base_snapshot
-        self._draft = Draft(lake.config, self._write) if self._staged is None else self._staged.draft
+        self._begun = begin(lake.config, write)
+        self._draft = self._begun.draft
         self._reads = Reads(self._draft.base.snapshot_id)
         self.lake = type(lake)(self._draft.config)
         self.stack = ExitStack()
         self.stack.callback(self._draft.remove)
-        parts = self._draft.recording.write_ids
-        self.stack.enter_context(leased(lake.config, self._write, self._draft.base.snapshot_id, parts))
-        self.stack.callback(remove_unpublished, self._draft, self._write)
+        if writes:
+            parts = self._draft.recording.write_ids
+            self.stack.enter_context(leased(lake.config, write, self._draft.base.snapshot_id, parts))
+            self.stack.callback(remove_unpublished, self._draft, write)
         _OPEN.set((*_OPEN.get(), self))
         self.stack.callback(self._end)
 
@@ -290,8 +306,8 @@ class _Open:
     def run(self, mode: str, table: str, verb: "Callable[[DuckLake], WriteResult]") -> WriteResult:
         """Run a verb in the draft."""
         name = self._adopted(table)
-        if self._earlier is not None:
-            result = WriteResult(str(name), mode, self._earlier, self._earlier, replayed=True)
+        if (earlier := self._begun.earlier) is not None:
+            result = WriteResult(str(name), mode, earlier, earlier, replayed=True)
         else:
             if self._draft.has_dropped(name):
                 raise UnsupportedStatementError(
@@ -311,24 +327,17 @@ class _Open:
     def drop(self, table: str) -> None:
         """Drop a table in the draft."""
         name = self._adopted(table)
-        if self._earlier is None:
+        if self._begun.earlier is None:
             self.lake.drop_table(table)
             self._draft.record_drop(name)
 
-    def publish(self, expect_snapshot: int | None, *, serializable: bool) -> TransactionResult:
+    def publish(self, expect_snapshot: int | None = None, *, serializable: bool = False) -> TransactionResult:
         """Commit everything as one snapshot, or add it to the stage."""
         from dataclasses import replace
 
-        from ducklake_orch.catalog.transactions import publish
-
-        if self._earlier is not None:
-            return TransactionResult(self._earlier, self._earlier, self._results, replayed=True)
-        if self._staged is not None:
-            self._write.kept = self._staged.store(self._key)
-            base, duration = self._draft.base.snapshot_id, time.monotonic() - self._started
-            return TransactionResult(base, base, self._results, duration_s=duration)
-        reads = self._reads if serializable else None
-        done = publish(self._draft, self._write, key=self._key, expect_snapshot=expect_snapshot, reads=reads)
+        if (earlier := self._begun.earlier) is not None:
+            return TransactionResult(earlier, earlier, self._results, replayed=True)
+        done = self._begun.end(expect_snapshot=expect_snapshot, reads=self._reads if serializable else None)
         snapshot, previous = done.snapshot_id, done.previous_snapshot_id
         writes = [
             replace(result, snapshot_id=snapshot, previous_snapshot_id=previous, replayed=done.replayed)

@@ -1,11 +1,13 @@
 """Transactions over several tables."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, cast
 
 from ducklake_orch.facade.lake_base import LakeBase
-from ducklake_orch.results import CommitInfo
+from ducklake_orch.results import CommitInfo, StageInfo
 
 if TYPE_CHECKING:
+    from ducklake_orch.facade.stage import Stage
     from ducklake_orch.facade.transaction import Transaction
     from ducklake_orch.lake import DuckLake
 
@@ -51,3 +53,39 @@ class TransactionVerbs(LakeBase):
             expect_snapshot=expect_snapshot,
             isolation=isolation,
         )
+
+    def stage(
+        self, name: str, *, ttl: str | timedelta = "7 days", create: bool = True, author: str | None = None
+    ) -> "Stage":
+        """Return a stage: changes of several tables that the catalog keeps until they are published together.
+
+        Args:
+            name: The name of the stage; every process that gives the same name gets the same stage.
+            ttl: How long a new stage lasts. Maintenance discards it after that.
+            create: Create the stage if it does not exist.
+            author: Who creates it, for `stages`.
+
+        Raises:
+            ObjectNotFoundError: When there is no such stage and `create` is false.
+
+        Examples:
+            >>> stage = lake.stage("nightly")
+            >>> _ = stage.write(orders, "archive", mode="append")
+            >>> lake.exists("archive"), stage.publish().snapshot_id == lake.snapshots(limit=1)[0].snapshot_id
+            (False, True)
+        """
+        from ducklake_orch.facade.stage import get_stage
+
+        return get_stage(cast("DuckLake", self), name, ttl, create=create, author=author)
+
+    def stages(self) -> list[StageInfo]:
+        """List the stages, oldest first.
+
+        Examples:
+            >>> _ = lake.stage("nightly").write(orders, "archive", mode="append")
+            >>> [(stage.name, stage.status, stage.rows_added) for stage in lake.stages()]
+            [('nightly', 'open', 3)]
+        """
+        from ducklake_orch.facade.stage import list_stages
+
+        return list_stages(cast("DuckLake", self))

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ducklake_orch.catalog.lifecycle import Retention, UnknownFile, plan_cleanup, plan_expire, plan_orphans
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions import past_stages
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
@@ -100,13 +101,14 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     part = policy.orphans
     if part.action == "off":
         return [_skipped("orphans", "the policy disables it")]
-    past = past_stages(config)
+    with planning(config, "Looking for stages whose time is over", reads=True) as metadata:
+        past = past_stages(metadata)
     found = plan_orphans(config, before(now, part.older_than))
     young = f"; {found.young} younger ones stay" if found.young else ""
     young += f"; {found.running} belong to running writes and stages" if found.running else ""
     steps = []
     if past:
-        names = ", ".join(f"`{stage.head.name}`" for stage in past)
+        names = ", ".join(f"`{stage.head.name}`" for stage in past[:_MAX_REASONS])
         files = [path for stage in past for path in stage.own_files]
         reason = f"the time of {len(past)} stages is over: {names}"
         steps.append(_orphans(reason, part.action == "delete", files, bytes_of(config, files)))

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 
+from ducklake_orch.catalog.transactions import tables_in_use
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.maintenance.census import Census, census
@@ -80,9 +81,11 @@ def _table_steps(
     room = policy.merge.max_files_per_run
     served = last_served(state.metadata)
     # Least recently served tables first, so that a run's limit does not keep the same tables waiting every time.
+    in_use = tables_in_use(state.metadata)
     for table in sorted(state.tables, key=lambda table: served.get(str(table.name), 0)):
         if selection.wants_table(table.name):
-            planner = TablePlanner(state, table, policy.of_table(*table.name), room, distributed=distributed)
+            stage, of_table = in_use.get(table.name.key), policy.of_table(*table.name)
+            planner = TablePlanner(state, table, of_table, room, distributed=distributed, stage=stage)
             steps += _planned_steps(planner, selection)
             room = planner.room
     return steps

@@ -118,9 +118,10 @@ def _clean_up(work: Work) -> Done:
 def _delete_orphans(work: Work) -> Done:
     policy, paths = work.policy.orphans, frozenset(work.step.paths)
     limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
-    discard_past_stages(work.config)
+    discarded = discard_past_stages(work.config)
     done = delete_orphans(work.config, limit, unknown=unknown, only=paths)
-    return _deleted(work, done.paths, done.failed, done.bytes)
+    size = done.bytes + (work.step.bytes or 0) if discarded else done.bytes
+    return _deleted(work, [*discarded, *done.paths], done.failed, size)
 
 
 def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None) -> Done:

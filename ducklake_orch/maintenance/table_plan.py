@@ -30,11 +30,20 @@ class TablePlanner:
         policy: The policy for the table.
         room: The number of files that merges may still process in this run.
         distributed: Whether Spark is available for tables that are too large for one machine.
+        stage: A stage that removes rows of the table, and finds them again only where they are now.
     """
 
     def __init__(
-        self, census: Census, table: TableState, policy: MaintenancePolicy, room: int, *, distributed: bool = False
+        self,
+        census: Census,
+        table: TableState,
+        policy: MaintenancePolicy,
+        room: int,
+        *,
+        distributed: bool = False,
+        stage: str | None = None,
     ) -> None:
+        self._stage = stage
         self._distributed = distributed
         self._census = census
         self._table = table
@@ -50,6 +59,8 @@ class TablePlanner:
         part = getattr(self._policy, operation)
         if not part.enabled:
             return [self._skipped(operation, "the policy disables it")]
+        if self._stage is not None:
+            return [self._skipped(operation, f"the stage `{self._stage}` removes rows of it")]
         if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
             return [self._skipped(operation, "its option `auto_compact` is off")]
         if operation != "flush" and self._table.vectors:

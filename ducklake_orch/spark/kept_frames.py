@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from ducklake_orch.catalog.commit import recording_of
 from ducklake_orch.catalog.metadata import Metadata
 from ducklake_orch.catalog.scan import ScanPlan, Selection
 from ducklake_orch.config.lake import LakeConfig
@@ -33,8 +34,9 @@ class ReadKey:
 
     @classmethod
     def of(cls, session: Session, metadata: Metadata, selection: Selection, engine: str, at: int) -> "ReadKey | None":
-        """Return the key of a read; None for a read of the past, whose files may be removed at any time."""
-        if session.access.snapshot is not None or session.access.as_of is not None:
+        """Return the key of a read; None for a read of the past or of a draft, whose files may be removed any time."""
+        is_draft = recording_of(metadata.config) is not None
+        if is_draft or session.access.snapshot is not None or session.access.as_of is not None:
             return None
         dialect = metadata.dialect
         name, columns = dialect.table("ducklake_snapshot"), dialect.texts(["snapshot_id", "snapshot_time"])

@@ -1,11 +1,7 @@
-"""Stages: changes of several tables that the catalog keeps until they are published together.
-
-They are not part of the facade yet.
-"""
+"""Stages: changes of several tables that the catalog keeps until they are published together."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,16 +14,11 @@ from ducklake_orch.errors import (
     TransactionClosedError,
     UnsupportedStatementError,
 )
-from ducklake_orch.facade.stage import Stage, list_stages
-from ducklake_orch.facade.stage import get_stage as existing_stage
+from ducklake_orch.facade.stage import Stage
 from tests.support.backends import backends, catalogs, on_sqlite
 from tests.support.worn_lakes import ALL_OF_IT
 
 ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"]})
-
-
-def get_stage(lake: DuckLake, name: str, **more: Any) -> Stage:
-    return existing_stage(lake, name, create=True, **more)
 
 
 def rows(table: pa.Table) -> list[tuple[object, ...]]:
@@ -51,7 +42,7 @@ BEFORE = [(1, "eu"), (2, "us"), (3, "eu"), (4, "eu"), (5, "eu")]
 
 @backends()
 def test_readers_see_a_stage_when_it_is_published_and_then_all_of_it(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly", author="me")
+    stage = shop.stage("nightly", author="me")
     stage.delete("orders", "id = 1")
     stage.write(orders(9), "orders", mode="append")
     stage.update("orders", {"region": "'asia'"}, "id IN (2, 9)")
@@ -60,7 +51,7 @@ def test_readers_see_a_stage_when_it_is_published_and_then_all_of_it(shop: DuckL
     assert rows(shop.read("orders")) == BEFORE
     assert not shop.exists("new.totals")
     staged = [(2, "asia"), (3, "eu"), (4, "eu"), (5, "eu"), (9, "asia")]
-    other = existing_stage(DuckLake(shop.config), "nightly")
+    other = DuckLake(shop.config).stage("nightly", create=False)
     assert rows(other.read("orders")) == staged
     with other.connect() as con:
         assert con.execute("SELECT count(*) FROM new.totals").fetchall() == [(1,)]
@@ -83,11 +74,11 @@ def test_readers_see_a_stage_when_it_is_published_and_then_all_of_it(shop: DuckL
 
 @catalogs()
 def test_stages_are_listed_with_what_they_would_change(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly", author="me")
+    stage = shop.stage("nightly", author="me")
     stage.delete("returns", "true")
     stage.write(orders(9), "orders", mode="append")
-    get_stage(shop, "empty")
-    nightly, empty = list_stages(shop)
+    shop.stage("empty")
+    nightly, empty = shop.stages()
     assert (nightly.name, nightly.author, nightly.status, nightly.tables) == (
         "nightly",
         "me",
@@ -105,7 +96,7 @@ def test_stages_are_listed_with_what_they_would_change(shop: DuckLake) -> None:
 
 @on_sqlite
 def test_a_diff_shows_the_rows_that_would_come_and_go(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     stage.update("orders", {"region": "'asia'"}, "id = 4")
     stage.delete("orders", "id = 1")
     stage.drop_table("returns")
@@ -121,10 +112,10 @@ def test_a_diff_shows_the_rows_that_would_come_and_go(shop: DuckLake) -> None:
 
 @catalogs()
 def test_tasks_stage_different_tables_and_partitions_at_the_same_time(shop: DuckLake) -> None:
-    get_stage(shop, "nightly")
+    shop.stage("nightly")
 
     def work(number: int) -> None:
-        stage = get_stage(DuckLake(shop.config), "nightly")
+        stage = DuckLake(shop.config).stage("nightly")
         if number < 3:
             stage.write(orders(100 + number, region=f"r{number}"), "orders", mode="overwrite_partitions")
         else:
@@ -132,7 +123,7 @@ def test_tasks_stage_different_tables_and_partitions_at_the_same_time(shop: Duck
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
-    get_stage(shop, "nightly").publish()
+    shop.stage("nightly").publish()
     assert rows(shop.read("orders")) == [*BEFORE, (100, "r0"), (101, "r1"), (102, "r2")]
     assert [rows(shop.read(f"t{n}")) for n in (3, 4, 5)] == [[(3, "eu")], [(4, "eu")], [(5, "eu")]]
     assert not shop.fsck(storage=True).findings
@@ -140,8 +131,8 @@ def test_tasks_stage_different_tables_and_partitions_at_the_same_time(shop: Duck
 
 @on_sqlite
 def test_a_task_that_changes_rows_which_another_staged_meanwhile_is_refused(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
-    other = get_stage(DuckLake(shop.config), "nightly")
+    stage = shop.stage("nightly")
+    other = DuckLake(shop.config).stage("nightly")
 
     def both() -> None:
         with stage.transaction() as tx:
@@ -156,7 +147,7 @@ def test_a_task_that_changes_rows_which_another_staged_meanwhile_is_refused(shop
 
 @on_sqlite
 def test_work_with_an_idempotency_key_is_staged_once(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     assert not stage.write(orders(9), "orders", mode="append", idempotency_key="task 1").replayed
     assert stage.write(orders(9), "orders", mode="append", idempotency_key="task 1").replayed
     stage.write(orders(10), "orders", mode="append", idempotency_key="task 2")
@@ -166,13 +157,13 @@ def test_work_with_an_idempotency_key_is_staged_once(shop: DuckLake) -> None:
 
 @catalogs()
 def test_a_stage_is_published_once(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     stage.write(orders(9), "orders", mode="append")
     with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(lambda _: get_stage(DuckLake(shop.config), "nightly").publish(), range(3)))
+        results = list(pool.map(lambda _: DuckLake(shop.config).stage("nightly").publish(), range(3)))
     assert len({result.snapshot_id for result in results}) == 1
     assert stage.publish().replayed
-    assert list_stages(shop)[0].status == "published"
+    assert shop.stages()[0].status == "published"
     assert rows(shop.read("orders")) == [*BEFORE, (9, "eu")]
     with pytest.raises(TransactionClosedError, match="was published as snapshot"):
         stage.write(orders(9), "orders", mode="append")
@@ -211,7 +202,7 @@ CHANGES: dict[str, tuple[Callable[[Stage], object], Callable[[DuckLake], object]
 @pytest.mark.parametrize("case", CHANGES)
 def test_a_commit_in_between_is_judged_as_for_a_transaction(case: str, shop: DuckLake) -> None:
     change, rival, passes = CHANGES[case]
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     change(stage)
     rival(shop)
     latest = shop.snapshots(limit=1)[0].snapshot_id
@@ -222,52 +213,52 @@ def test_a_commit_in_between_is_judged_as_for_a_transaction(case: str, shop: Duc
     with pytest.raises((ConflictError, TableDroppedError)):
         stage.publish()
     assert shop.snapshots(limit=1)[0].snapshot_id == latest
-    assert list_stages(shop)[0].status == "open"
+    assert shop.stages()[0].status == "open"
     assert not shop.fsck(storage=True).findings
 
 
 @catalogs()
 def test_a_discarded_stage_leaves_nothing_behind(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     stage.write(orders(9), "orders", mode="append")
     stage.update("returns", {"region": "'x'"}, "id < 3")
     stage.discard()
-    assert list_stages(shop) == []
+    assert shop.stages() == []
     assert not shop.fsck(storage=True).findings
     for use in (stage.publish, stage.tables, lambda: stage.delete("orders", "true")):
         with pytest.raises(TransactionClosedError, match="The stage `nightly` was discarded"):
             use()
-    assert get_stage(shop, "nightly").tables() == []
+    assert shop.stage("nightly").tables() == []
 
 
 @catalogs()
 def test_maintenance_keeps_what_a_stage_needs_and_discards_it_when_its_time_is_over(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     stage.update("orders", {"region": "'asia'"}, "id = 3")
     stage.write(orders(9), "returns", mode="append")
     shop.write(orders(6), "orders", mode="append", inline="never")
     shop.maintain(ALL_OF_IT).raise_for_error()
     stage.publish()
     assert rows(shop.read("orders")) == [(1, "eu"), (2, "us"), (3, "asia"), (4, "eu"), (5, "eu"), (6, "eu")]
-    past = get_stage(shop, "past", ttl="0 s")
-    assert list_stages(shop)[-1].status == "expired"
+    past = shop.stage("past", ttl="0 s")
+    assert shop.stages()[-1].status == "expired"
     with pytest.raises(TransactionClosedError, match="The stage `past` ended at"):
         past.write(orders(9), "orders", mode="append")
     plan = shop.plan_maintenance(ALL_OF_IT, ["orphans"])
     assert "the time of 1 stages is over: `past`" in str(plan)
     shop.maintain(plan).raise_for_error()
-    assert [stage.name for stage in list_stages(shop)] == ["nightly"]
+    assert [stage.name for stage in shop.stages()] == ["nightly"]
 
 
 @on_sqlite
 def test_a_stage_of_a_name_that_does_not_exist_is_created_only_on_request(shop: DuckLake) -> None:
     with pytest.raises(ObjectNotFoundError, match="There is no stage `missing`"):
-        existing_stage(shop, "missing")
+        shop.stage("missing", create=False)
 
 
 @on_sqlite
 def test_a_stage_within_a_transaction_is_refused(shop: DuckLake) -> None:
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     with shop.transaction() as tx:
         tx.delete("orders", "id = 1")
         with pytest.raises(UnsupportedStatementError, match="A transaction of this lake is open"):
@@ -277,7 +268,7 @@ def test_a_stage_within_a_transaction_is_refused(shop: DuckLake) -> None:
 @catalogs()
 def test_the_extension_sees_nothing_of_a_stage(shop: DuckLake) -> None:
     before = shop.snapshots()
-    stage = get_stage(shop, "nightly")
+    stage = shop.stage("nightly")
     stage.delete("orders", "true")
     stage.write(orders(9), "more", mode="append")
     with shop.connect(read_only=True) as con:

@@ -12,7 +12,7 @@ from ducklake_orch.catalog.faces import lazy_face
 if TYPE_CHECKING:
     from ducklake_orch.catalog.commit.active_writes import (
         LEASES,
-        end_leases,
+        end_lasting_leases,
         lease_until,
         leased,
         read_leases,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.commit.late_rows import inlined_versions_of
     from ducklake_orch.catalog.commit.native_commit import Closing, commit_change, commit_changes
-    from ducklake_orch.catalog.commit.recording import begin_recording, end_recording, record_change
+    from ducklake_orch.catalog.commit.recording import begin_recording, end_recording, record_change, recording_of
     from ducklake_orch.catalog.commit.retire import NotAlignedError, Retired, file_states, partitions_condition
     from ducklake_orch.catalog.commit.serializable_reads import Reads
     from ducklake_orch.catalog.commit.staged_deletes import DeleteFiles, InlinedDeletes, inlined_deletes

@@ -37,6 +37,8 @@ _CHECK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
 # In seconds: a lease lapses this long after its last renewal. A write that one process starts and another ends has no
 # process to renew its lease, so that lease is longer.
 _LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
+# The beginning of the ids of leases that outlast the process, so that the end of its own lease does not end them.
+_LASTING = "staged-"
 # Hosts' clocks differ: a file that seems to be retired shortly before a write began may have been retired after that.
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
@@ -99,7 +101,7 @@ def read_leases(metadata: Metadata) -> Leases:
 def _running(write_id: str, snapshot: str, started: str, host: str, process: str, purpose: str) -> RunningWrite:
     at = datetime.fromtimestamp(int(started) / 1e6, UTC)
     owner = f"{purpose}, by process {process} on {host} since {at:%Y-%m-%d %H:%M:%S} UTC"
-    return RunningWrite(write_id, int(snapshot), at, owner)
+    return RunningWrite(write_id.removeprefix(_LASTING), int(snapshot), at, owner)
 
 
 @contextmanager
@@ -139,7 +141,7 @@ def remove_lease(config: LakeConfig, write: Write, parts: Sequence[str] = ()) ->
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
-        end_leases(transaction, [write.write_id, *parts])
+        _end_leases(transaction, [write.write_id, *parts])
 
     try:
         LEASES.write(config, f"deleting the lease of {write.purpose}", delete)
@@ -163,15 +165,20 @@ def _record_lease(
 def lease_until(
     transaction: MetadataTransaction, write_ids: Sequence[str], snapshot: int, lasts: timedelta, purpose: str
 ) -> None:
-    """Record leases that lapse after a given time, in a transaction that also writes other rows."""
+    """Record leases that outlast this process, in a transaction that also writes other rows."""
     now = _now(transaction.config)
     lapses = f"{now} + {int(lasts.total_seconds() * 1e6)}"
-    _replace_leases(transaction, _literals(write_ids), [literal(snapshot), now, lapses], purpose)
+    ids = _literals(f"{_LASTING}{write_id}" for write_id in write_ids)
+    _replace_leases(transaction, ids, [literal(snapshot), now, lapses], purpose)
 
 
-def end_leases(transaction: MetadataTransaction, write_ids: Sequence[str]) -> None:
-    """Delete leases, in a transaction that also writes other rows."""
-    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(write_ids))})")
+def end_lasting_leases(transaction: MetadataTransaction, write_ids: Sequence[str]) -> None:
+    """Delete leases that `lease_until` recorded, in a transaction that also writes other rows."""
+    _end_leases(transaction, [f"{_LASTING}{write_id}" for write_id in write_ids])
+
+
+def _end_leases(transaction: MetadataTransaction, ids: Sequence[str]) -> None:
+    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(ids))})")
 
 
 def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values: Sequence[str], purpose: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from contextlib import closing
 
+from ducklake_orch.catalog.commit.recording import recording_of
 from ducklake_orch.catalog.commit.retire import Retired
 from ducklake_orch.catalog.commit.staged_deletes import inlined_deletes
 from ducklake_orch.catalog.commit.staged_files import stored_path
@@ -39,8 +40,11 @@ def delete_files_of_retired(
     """Write and return delete files for retired data files with inlined deletions; they end with their data files.
 
     Otherwise a later flush would write these deletions to a new delete file for the retired data file. Together with
-    the delete file that the data file already had, two would then be valid at the snapshots in between.
+    the delete file that the data file already had, two would then be valid at the snapshots in between. A draft is
+    never flushed, and a reader of a stage may not write.
     """
+    if recording_of(transaction.config) is not None:
+        return []
     deletions = inlined_deletes(transaction.metadata, table, None if retired.all_files else retired.file_ids)
     if not deletions or not retired.file_count:
         return []

@@ -36,6 +36,7 @@ class OwnTable:
         purpose: str,
         work: Callable[[MetadataTransaction], None],
         others: "Sequence[OwnTable]" = (),
+        write: Write | None = None,
     ) -> None:
         """Write to the table in a transaction of its own.
 
@@ -44,6 +45,7 @@ class OwnTable:
             purpose: What is done, for messages.
             work: Runs on every attempt, so it must be idempotent.
             others: Other tables that `work` writes to.
+            write: Tells the caller whether the outcome is known; it must be repeatable and not marked.
         """
         tables = (self, *others)
 
@@ -52,7 +54,7 @@ class OwnTable:
                 create_in_transaction(transaction, table.name, table.columns)
             work(transaction)
 
-        write = Write(purpose, marked=False, repeatable=True)
+        write = write or Write(purpose, marked=False, repeatable=True)
         with open_session(config, entering=False) as session:
             for table in tables:
                 create_before_transaction(session, table.name, table.columns)

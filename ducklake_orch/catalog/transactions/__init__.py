@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.transactions.draft import Draft
     from ducklake_orch.catalog.transactions.earlier_rows import restore
-    from ducklake_orch.catalog.transactions.publishing import (
-        publish,
-        published_snapshot,
-        remove_unpublished,
-    )
+    from ducklake_orch.catalog.transactions.publishing import LakeDraft, remove_unpublished
     from ducklake_orch.catalog.transactions.stage_draft import StageDraft
     from ducklake_orch.catalog.transactions.stage_end import (
         discard_past_stages,
@@ -29,6 +24,8 @@ if TYPE_CHECKING:
         find_stage,
         find_stages,
         refuse_ended,
+        scoped_key,
+        tables_in_use,
     )
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

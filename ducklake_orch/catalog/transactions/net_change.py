@@ -37,7 +37,7 @@ _BLIND = (Everything, Partitions, Matching)
 
 
 @dataclass(frozen=True)
-class StagedTable:
+class DraftedTable:
     """What a transaction did to a table.
 
     Attributes:
@@ -71,15 +71,15 @@ class StagedTable:
         return frozenset(path for change in self.changes for path in change.adopted)
 
 
-def staged_tables(draft: Draft) -> list[StagedTable]:
+def drafted_tables(draft: Draft) -> list[DraftedTable]:
     """Return what the verbs of a transaction did, by table, in the order of their first changes."""
     changes = defaultdict(list)
     for change in draft.recording.changes:
         changes[change.table.key].append(change)
-    return [StagedTable(found[0].table, draft.tables[key], tuple(found)) for key, found in changes.items()]
+    return [DraftedTable(found[0].table, draft.tables[key], tuple(found)) for key, found in changes.items()]
 
 
-def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: str) -> TableChange | None:
+def net_change(draft: Draft, drafted: Metadata, staged: DraftedTable, write_id: str) -> TableChange | None:
     """Return the change that takes a table of the lake from its base to its state in the draft; None if there is none.
 
     Args:
@@ -106,7 +106,7 @@ def net_change(draft: Draft, drafted: Metadata, staged: StagedTable, write_id: s
     return _with_sources(staged, TableChange(staged.name, base.table, target, files, removal, deletes=deletes))
 
 
-def _with_sources(staged: StagedTable, change: TableChange) -> TableChange:
+def _with_sources(staged: DraftedTable, change: TableChange) -> TableChange:
     """Return a change that names the files of other programs whose rows it adds."""
     adopted = tuple(file.path for file in change.files if file.path in staged.foreign)
     anew = staged.foreign.difference(adopted) if change.files else ()
@@ -114,7 +114,7 @@ def _with_sources(staged: StagedTable, change: TableChange) -> TableChange:
 
 
 def _staged_files(
-    draft: Draft, staged: StagedTable, now: RowPlan, target: TableDef, write_id: str
+    draft: Draft, staged: DraftedTable, now: RowPlan, target: TableDef, write_id: str
 ) -> tuple[NewFile, ...]:
     """Return the files to add.
 
@@ -140,18 +140,18 @@ def _staged_files(
     return (*(known[file.path] for file in live if file not in anew), *written)
 
 
-def _has_new_ids(search: RowSearch, staged: StagedTable, now: RowPlan, file: DataFile) -> bool:
+def _has_new_ids(search: RowSearch, staged: DraftedTable, now: RowPlan, file: DataFile) -> bool:
     """Return whether a file stores row ids that the draft assigned."""
     rows = f"SELECT max({row_id_name(now.scan.needed)}) FROM ({placed_sql(now.scan, file, search.hits)})"
     newest = search.con.execute(rows).fetchall()[0][0]
     return newest is not None and int(newest) >= _first_new_id(staged)
 
 
-def _first_new_id(staged: StagedTable) -> int:
+def _first_new_id(staged: DraftedTable) -> int:
     return staged.adopted.next_row_id if staged.adopted else 0
 
 
-def _changed_types(staged: StagedTable, path: str, target: TableDef) -> bool:
+def _changed_types(staged: DraftedTable, path: str, target: TableDef) -> bool:
     """Return whether a column of a file has had its type changed by a later verb of the transaction."""
     written = next(change.target for change in staged.changes if any(file.path == path for file in change.files))
     types = {leaf.column_id: leaf.type for column in written.columns for leaf in column.leaves()}
@@ -161,7 +161,7 @@ def _changed_types(staged: StagedTable, path: str, target: TableDef) -> bool:
 
 
 def _written_anew(
-    search: RowSearch, staged: StagedTable, now: RowPlan, files: Sequence[DataFile], write_id: str
+    search: RowSearch, staged: DraftedTable, now: RowPlan, files: Sequence[DataFile], write_id: str
 ) -> list[NewFile]:
     if not files:
         return []
@@ -175,7 +175,7 @@ def _written_anew(
 
 
 def _removal(
-    draft: Draft, staged: StagedTable, base: RowPlan, now: RowPlan, write_id: str
+    draft: Draft, staged: DraftedTable, base: RowPlan, now: RowPlan, write_id: str
 ) -> tuple[Removal | None, DeleteFiles | None]:
     """Return what the commit retires, and the delete files to add."""
     if staged.is_blind(now.table):
@@ -233,7 +233,7 @@ def delete_files_of(draft: Draft, base: RowPlan, paths: Mapping[int, Sequence[st
     return staged
 
 
-def _blind(staged: StagedTable, table: TableDef) -> Removal | None:
+def _blind(staged: DraftedTable, table: TableDef) -> Removal | None:
     removals = [change.remove for change in staged.changes if change.remove is not None]
     if not removals or any(isinstance(removal, Everything) for removal in removals):
         return removals[0] if len(removals) == 1 else Everything() if removals else None
@@ -242,7 +242,7 @@ def _blind(staged: StagedTable, table: TableDef) -> Removal | None:
     return removals[0] if len(removals) == 1 else Matching(_condition(staged, table) or "true")
 
 
-def _condition(staged: StagedTable, table: TableDef) -> str | None:
+def _condition(staged: DraftedTable, table: TableDef) -> str | None:
     """Return the condition for all rows that the changes depend on; None for every row."""
     parts = []
     for change in staged.changes:

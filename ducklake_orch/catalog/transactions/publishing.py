@@ -18,7 +18,7 @@ from ducklake_orch.catalog.commit import (
 from ducklake_orch.catalog.metadata import origin, paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
-from ducklake_orch.catalog.transactions.net_change import net_change, staged_tables
+from ducklake_orch.catalog.transactions.net_change import drafted_tables, net_change
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
@@ -34,6 +34,29 @@ from ducklake_orch.errors import (
 )
 
 log = logging.getLogger("ducklake_orch")
+
+
+class LakeDraft:
+    """A draft whose end commits to the lake what was done in it.
+
+    Args:
+        lake: The lake.
+        write: The transaction.
+        key: The caller's idempotency key.
+
+    Attributes:
+        draft: The draft.
+        earlier: The snapshot of an earlier commit with the same key, whose verbs do nothing; else None.
+    """
+
+    def __init__(self, lake: LakeConfig, write: Write, key: str | None = None) -> None:
+        self.earlier = published_snapshot(lake, key) if key is not None else None
+        self.draft = Draft(lake, write)
+        self._write, self._key = write, key
+
+    def end(self, *, expect_snapshot: int | None = None, reads: Reads | None = None) -> Committed:
+        """Commit everything as one snapshot."""
+        return publish(self.draft, self._write, key=self._key, expect_snapshot=expect_snapshot, reads=reads)
 
 
 def publish(
@@ -61,7 +84,7 @@ def publish(
     changes: list[TableChange] = []
     try:
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
-            for table in staged_tables(draft):
+            for table in drafted_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
                     changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
         fault_point("files.written")

@@ -1,127 +1,216 @@
 """Run verbs in a draft that holds what a stage has, and store in the stage what they did."""
 
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
-from ducklake_orch.catalog.commit import ExactRows, TableChange, commit_changes
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.commit import Committed, ExactRows, NotAlignedError, Reads, TableChange, commit_changes
+from ducklake_orch.catalog.metadata import Metadata, origin
 from ducklake_orch.catalog.scan import count
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
-from ducklake_orch.catalog.transactions.net_change import StagedTable, net_change, staged_tables
+from ducklake_orch.catalog.transactions.net_change import DraftedTable, drafted_tables, net_change
 from ducklake_orch.catalog.transactions.stage_rows import (
+    StagedBeforeError,
     StagedMeanwhileError,
     StoredStage,
-    StoredTable,
+    StoredWork,
+    find_stage,
     open_stage,
     store_changes,
 )
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
+from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.engine.stored_files import remove_unused
-from ducklake_orch.errors import ConflictError
+from ducklake_orch.errors import (
+    ConflictError,
+    DuckLakeOrchError,
+    ObjectExistsError,
+    SchemaConflictError,
+    StalePlanError,
+    TableDroppedError,
+    UnknownOutcomeError,
+)
+
+log = logging.getLogger("ducklake_orch")
+_AGAIN = "Run the task again."
+Changes = dict[TableName, StoredChange | None]
 
 
 class StageDraft:
-    """A draft with what a stage holds.
+    """A draft with what a stage holds, whose end adds to the stage what was done in it.
+
+    Args:
+        lake: The lake.
+        stage: The stage as it was read.
+        write: The work.
+        key: The idempotency key of the work and what it covers.
 
     Attributes:
         draft: The draft.
-        stage: The stage as it was read.
+        earlier: A snapshot for the results of work that is staged already, whose verbs do nothing; else None.
     """
 
-    def __init__(self, lake: LakeConfig, stage: StoredStage, write: Write) -> None:
-        self.stage = stage
-        self.draft = Draft(lake, write, stage.head.base_snapshot)
-        self._write = write
+    def __init__(self, lake: LakeConfig, stage: StoredStage, write: Write, key: str | None = None) -> None:
+        self._stage, self._write, self._key = stage, write, key
+        published, base = stage.head.snapshot_id, stage.head.base_snapshot
+        self.earlier = (base if published is None else published) if key and key in stage.keys.values() else None
+        self.draft = Draft(lake, write, base if published is None else None)
         try:
-            _restore(self.draft, stage.tables.values(), write)
+            _restore(self.draft, stage)
         except BaseException:
             self.draft.remove()
             raise
         self._restored = len(self.draft.recording.changes)
 
-    def store(self, key: str | None = None) -> frozenset[str]:
-        """Store what verbs did since the stage was read, and return the paths of all files that the stage then needs.
-
-        Args:
-            key: The caller's idempotency key.
+    def end(self, *, expect_snapshot: int | None = None, reads: Reads | None = None) -> Committed:
+        """Store what verbs did since the stage was read.
 
         Raises:
             ConflictError: When another task has staged a table meanwhile whose rows the verbs read or changed.
+            UnknownOutcomeError: When the answer of the catalog was lost.
         """
-        lake, head, own = self.draft.lake, self.stage.head, self.draft.recording.changes[self._restored :]
-        changes = _net_changes(self.draft, self.stage, {change.table.key for change in own}, self._write, key)
-        stage = self.stage
-        while True:
-            try:
-                store_changes(lake, stage, changes, self._write.write_id)
-                break
-            except StagedMeanwhileError:
-                with planning(lake, f"Reading the stage `{head.name}`", reads=True) as metadata:
-                    latest = open_stage(metadata, head)
-                changes |= self._on_top(latest, own, key)
-                stage = latest
-        emptied = [stage.tables[key].change for key, change in changes.items() if not change and key in stage.tables]
-        if unused := [path for change in emptied for path in change.own_files]:
-            remove_unused(lake, unused)
-        return frozenset(path for change in changes.values() if change for path in change.paths)
+        base = self._stage.head.base_snapshot
+        try:
+            self._store(self.draft.recording.changes[self._restored :])
+        except StagedBeforeError:
+            return Committed(base, base, replayed=True)
+        return Committed(base, base)
 
-    def _on_top(
-        self, latest: StoredStage, own: Sequence[TableChange], key: str | None
-    ) -> dict[TableName, StoredChange | None]:
-        """Return the net changes of tables that other tasks staged meanwhile, with what the verbs did on top."""
-        contested = {key for key, table in latest.tables.items() if self.stage.tables.get(key) != table}
+    def _store(self, own: Sequence[TableChange]) -> None:
+        lake, stage = self.draft.lake, self._stage
+        changes = self._net_changes(self.draft, stage, {change.table.key for change in own})
+        while changes or self._key is not None:
+            fault_point("files.written")
+            try:
+                self._store_once(stage, changes)
+                return
+            except StagedMeanwhileError:
+                with planning(lake, f"Reading the stage `{stage.head.name}`", reads=True) as metadata:
+                    latest = open_stage(metadata, stage.head)
+                before, now = stage.versions(changes), latest.versions(changes)
+                contested = {key for key in changes if before[key] != now[key]}
+                others = {key: change for key, change in changes.items() if key not in contested}
+                changes = others | self._on_top(latest, contested, own)
+                stage = latest
+
+    def _store_once(self, stage: StoredStage, changes: Changes) -> None:
+        """Store net changes, and tell from then on which files of the draft must not be deleted."""
+        lake, name, write = self.draft.lake, stage.head.name, self._write
+        ids = (write.write_id, *self.draft.recording.write_ids)
+        paths = frozenset(path for change in changes.values() if change for path in change.paths)
+        own = tuple(sorted(path for path in paths if origin(path)[0] in ids))
+        storing = Write(f"staging in `{name}`", marked=False, repeatable=True)
+        failure: Exception | None = None
+        try:
+            store_changes(lake, stage, changes, StoredWork(write.write_id, self._key, ids, own), storing)
+        except (DuckLakeOrchError, StagedMeanwhileError, StagedBeforeError) as error:
+            failure = error
+        finally:
+            write.committing = storing.committing
+        if failure is not None and not (storing.committing and self._is_stored()):
+            if storing.committing and not lake.catalog.is_file:
+                raise UnknownOutcomeError(
+                    f"staging in `{name}`: the answer to COMMIT was lost ({failure}).",
+                    remedy="Look at `stage.tables()` before you run it again, or give it an idempotency key.",
+                )
+            write.committing = False
+            raise failure
+        write.kept = paths
+
+    def _is_stored(self) -> bool:
+        try:
+            with planning(self.draft.lake, "Searching for staged work", reads=True) as metadata:
+                found = find_stage(metadata, self._stage.head.name)
+        except DuckLakeOrchError as error:
+            log.debug("searching for staged work: %s", type(error).__name__)
+            return False
+        return found is not None and self._write.write_id in found.keys
+
+    def _on_top(self, latest: StoredStage, contested: set[TableName], own: Sequence[TableChange]) -> Changes:
+        """Return the net changes of tables that other tasks staged meanwhile, with what the verbs did on top.
+
+        Only verbs that look at no rows can be done again; files of the others may lack rows that were staged since.
+        """
         again = [change for change in own if change.table.key in contested]
-        reads = next((change for change in again if isinstance(change.remove, ExactRows) or change.drops), None)
-        if reads is not None:
-            raise ConflictError(
-                f"Another task has staged `{reads.table}` meanwhile, whose rows this one changes.",
-                remedy="Run the task again.",
-            )
+        for key in contested:
+            of_table = [change for change in again if change.table.key == key]
+            if not of_table or any(isinstance(change.remove, ExactRows) or change.drops for change in of_table):
+                raise ConflictError(
+                    f"Another task has staged `{key}` meanwhile, whose rows this one changes.",
+                    remedy=_AGAIN,
+                )
         draft = Draft(self.draft.lake, self._write, latest.head.base_snapshot)
         try:
-            _restore(draft, latest.tables.values(), self._write)
-            with open_session(draft.config, entering=False) as session:
+            _restore(draft, latest)
+            with _as_conflicts(latest, _AGAIN):
                 for change in again:
-                    draft.adopt(change.table)
-                    commit_changes(session, Write(self._write.purpose, self._write.info), [change])
-            return _net_changes(draft, latest, {change.table.key for change in again}, self._write, key)
+                    _repeat(draft, change)
+            return self._net_changes(draft, latest, contested)
         finally:
             draft.remove()
 
+    def _net_changes(self, draft: Draft, stage: StoredStage, touched: Iterable[TableName]) -> Changes:
+        """Return the net changes of tables; None for those of the stage of which nothing is left."""
+        found: Changes = dict.fromkeys(touched)
+        with (
+            _as_conflicts(stage, _AGAIN),
+            planning(draft.config, "Reading the changes of a stage", reads=True) as drafted,
+        ):
+            latest = drafted.latest().snapshot_id
+            for table in drafted_tables(draft):
+                if table.adopted is None and drafted.find_table(table.name, latest) is None:
+                    found[table.name.key] = None  # the stage created it, and a verb dropped it
+                elif table.name.key in found:
+                    if (change := net_change(draft, drafted, table, self._write.write_id)) is not None:
+                        found[table.name.key] = StoredChange.of(change, _rows_removed(draft, drafted, table, change))
+        return {key: change for key, change in found.items() if change or key in stage.tables}
 
-def _restore(draft: Draft, tables: Iterable[StoredTable], write: Write) -> None:
+
+def _restore(draft: Draft, stage: StoredStage) -> None:
     """Do in a new draft what a stage holds."""
-    changes = [table.change.change(draft, write.write_id) for table in tables]
-    if changes:
-        with open_session(draft.config, entering=False) as session:
-            commit_changes(session, Write(write.purpose, write.info), changes)
+    with _as_conflicts(stage, "Discard the stage, and stage its work again."):
+        if changes := [table.change.change(draft) for table in stage.tables.values()]:
+            with open_session(draft.config, entering=False) as session:
+                commit_changes(session, Write(f"opening the stage `{stage.head.name}`"), changes)
 
 
-def _net_changes(
-    draft: Draft, stage: StoredStage, tables: Iterable[TableName], write: Write, key: str | None
-) -> dict[TableName, StoredChange | None]:
-    found: dict[TableName, StoredChange | None] = dict.fromkeys(tables)
-    own = [write.write_id, *draft.recording.write_ids]
-    with planning(draft.config, "Reading the changes of a stage", reads=True) as drafted:
-        for staged in staged_tables(draft):
-            if (name := staged.name.key) in found and (change := net_change(draft, drafted, staged, write.write_id)):
-                earlier = stage.tables[name].change if name in stage.tables else None
-                removed = _rows_removed(draft, drafted, staged, change)
-                found[name] = StoredChange.of(change, earlier, write_ids=own, key=key, rows_removed=removed)
-    return found
+def _repeat(draft: Draft, change: TableChange) -> None:
+    """Do in a draft what a verb did in another one, to the table of that name that it has."""
+    draft.adopt(change.table)
+    known = change.known
+    if known is not None:
+        with planning(draft.config, f"Reading `{change.table}`", reads=True) as drafted:
+            current = drafted.find_table(change.table, drafted.latest().snapshot_id)
+        if current is None:
+            raise TableDroppedError(f"Another task has dropped `{change.table}`.", remedy=_AGAIN)
+        known = replace(known, table_id=current.table_id)
+    with open_session(draft.config, entering=False) as session:
+        commit_changes(session, Write("staging again"), [replace(change, known=known, planned_version=None)])
 
 
-def _rows_removed(draft: Draft, drafted: Metadata, staged: StagedTable, change: TableChange) -> int:
-    if staged.adopted is None:
+@contextmanager
+def _as_conflicts(stage: StoredStage, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError, TableDroppedError) as error:
+        failure = ConflictError(f"Stage `{stage.head.name}`: {error.message}", remedy=remedy)
+    else:
+        return
+    raise failure
+
+
+def _rows_removed(draft: Draft, drafted: Metadata, table: DraftedTable, change: TableChange) -> int:
+    if table.adopted is None:
         return 0
-    with planning(draft.lake, f"Counting rows of `{staged.name}`", reads=True) as metadata:
-        before = count(metadata, staged.adopted.table, draft.base.snapshot_id)
+    with planning(draft.lake, f"Counting rows of `{table.name}`", reads=True) as metadata:
+        before = count(metadata, table.adopted.table, draft.base.snapshot_id)
     if change.drops:
         return before
     latest = drafted.latest().snapshot_id
-    after = count(drafted, drafted.table(staged.name, latest), latest)
+    after = count(drafted, drafted.table(table.name, latest), latest)
     return before + sum(file.record_count for file in change.files) - after

@@ -1,23 +1,29 @@
-"""Keep stages in a ducklake-orch table: what each stage is, and the net change of each of its tables.
+"""Keep stages in a ducklake-orch table: what each stage is, the net change of each table, and who staged it.
 
-All changes of the table wait in the lake's queue. A net change is stored only if nobody has stored another one of the
-same table since it was read, so that a task never overwrites what another task staged.
+Every change of a stage rewrites its first row, so that of two changes at the same time one fails, even of writers that
+do not see each other in the lake's queue. A net change is stored only if no other task has stored one of the same table
+since it was read, so that a task never overwrites what another task staged.
 """
 
+import base64
 import hashlib
+import json
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from pydantic import TypeAdapter
 
-from ducklake_orch.catalog.commit import LEASES, end_leases, lease_until
+from ducklake_orch.catalog.commit import LEASES, end_lasting_leases, lease_until
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import TransactionClosedError
 
@@ -28,8 +34,10 @@ ROWS = OwnTable(
     " data TEXT NOT NULL, PRIMARY KEY (stage, entry, part)",
 )
 _PART = 60_000
-# The entry that says what the stage is; the others are tables.
-_HEAD = "stage"
+# The entry that says what the stage is, and the beginning of those that say who staged what; the others are tables.
+_HEAD, _WORK = "stage", "work "
+# The lease of a stage outlasts it, for a task that publishes it at the last moment.
+_LONGER = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -38,18 +46,22 @@ class StageHead:
 
     Attributes:
         stage_id: Distinguishes it from other stages that had or will have its name.
+        lake: The mark of its lake: a lake that is created anew in the same catalog has other stages.
         base_snapshot: The snapshot that its verbs see, with what was staged since.
         author: Who created it.
         snapshot_id: The snapshot that it was published as.
+        published: The keys of what it published, by write id.
     """
 
     stage_id: str
+    lake: str
     name: str
     base_snapshot: int
     created: datetime
     expires: datetime
     author: str | None = None
     snapshot_id: int | None = None
+    published: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -65,58 +77,80 @@ class StoredTable:
 
 
 @dataclass(frozen=True)
+class StoredWork:
+    """What one block of verbs staged.
+
+    Attributes:
+        write_id: The id of the write that stored it.
+        key: The idempotency key and what it covers.
+        write_ids: The ids that are part of the names of its files.
+        files: The paths of the files that it wrote. Later work may have replaced them, but running tasks read them.
+    """
+
+    write_id: str
+    key: str | None
+    write_ids: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class StoredStage:
     """A stage and its tables, by the keys of their names.
 
     Attributes:
+        version: The id of the write that changed it last.
         is_past: Whether its time is over, by the catalog's clock.
+        works: What was staged, by write id; the tables tell what it amounts to.
     """
 
     head: StageHead
+    version: str
     is_past: bool
     tables: Mapping[TableName, StoredTable] = field(default_factory=dict)
+    works: Mapping[str, StoredWork] = field(default_factory=dict)
+
+    def versions(self, tables: Iterable[TableName]) -> dict[TableName, str | None]:
+        """Return the version of each table; None for one that it does not change."""
+        return {key: self.tables[key].version if key in self.tables else None for key in tables}
 
     @property
-    def write_ids(self) -> list[str]:
-        """The ids of the writes that wrote its files."""
-        return [write_id for table in self.tables.values() for write_id in table.change.write_ids]
-
-    @property
-    def versions(self) -> dict[TableName, str]:
-        """The version of each table."""
-        return {key: table.version for key, table in self.tables.items()}
+    def keys(self) -> dict[str, str | None]:
+        """The idempotency keys of everything that was staged, by write id."""
+        return {**self.head.published, **{write_id: work.key for write_id, work in self.works.items()}}
 
     @property
     def own_files(self) -> list[str]:
         """The paths of all files that were written for it, without those of other programs."""
-        return [path for table in self.tables.values() for path in table.change.own_files]
-
-    def has_key(self, key: str) -> bool:
-        """Whether work with an idempotency key is already in it."""
-        return any(key in table.change.keys for table in self.tables.values())
+        return sorted({path for work in self.works.values() for path in work.files})
 
 
 class StagedMeanwhileError(Exception):
     """Another task has staged a table since it was read; the work can be repeated on what it staged."""
 
 
-_HEADS = TypeAdapter(StageHead)
+class StagedBeforeError(Exception):
+    """Work with the same idempotency key is staged already."""
+
+
+_HEADS, _CHANGES, _WORKS = TypeAdapter(StageHead), TypeAdapter(StoredChange), TypeAdapter(StoredWork)
+
+
+def scoped_key(key: str | None, table: TableName | None = None) -> str | None:
+    """Return an idempotency key with what it covers: a table, or everything that a block stages."""
+    return None if key is None else json.dumps([str(table.key) if table else None, key])
 
 
 def create_stage(config: LakeConfig, name: str, base: int, ttl: timedelta, author: str | None) -> None:
-    """Create a stage, unless one with that name exists. One whose time is over gives way."""
+    """Create a stage, unless one with that name exists."""
     stage_id = uuid4().hex
 
     def create(transaction: MetadataTransaction) -> None:
-        found = find_stage(transaction.metadata, name)
-        if found is not None and not found.is_past:
+        if find_stage(transaction.metadata, name) is not None:
             return
-        now = _now(transaction.metadata)
-        if found is not None:
-            _delete(transaction, found)
-        head = StageHead(stage_id, name, base, now, now + ttl, author)
-        _store(transaction, name, _HEAD, stage_id, _text_of(head))
-        lease_until(transaction, [stage_id], base, ttl, f"the stage `{name}`")
+        now, lake = _now(transaction.metadata), transaction.metadata.lake_mark()
+        _delete(transaction, name)  # a lake that was here before may have left one
+        _store_head(transaction, StageHead(stage_id, lake, name, base, now, now + ttl, author), stage_id)
+        lease_until(transaction, [stage_id], base, ttl + _LONGER, f"the stage `{name}`")
 
     ROWS.write(config, f"creating the stage `{name}`", create, others=[LEASES])
 
@@ -131,8 +165,23 @@ def find_stages(metadata: Metadata) -> list[StoredStage]:
     return sorted(_stages(metadata, "1 = 1"), key=lambda stage: (stage.head.created, stage.head.name))
 
 
+def tables_in_use(metadata: Metadata) -> dict[TableName, str]:
+    """Return the tables whose files must stay as they are, because stages remove rows of them, and these stages."""
+    return {
+        key: stage.head.name
+        for stage in find_stages(metadata)
+        if stage.head.snapshot_id is None and not stage.is_past
+        for key, table in stage.tables.items()
+        if table.change.removal is not None and table.change.removal.kind == "rows"
+    }
+
+
 def store_changes(
-    config: LakeConfig, stage: StoredStage, changes: Mapping[TableName, StoredChange | None], version: str
+    config: LakeConfig,
+    stage: StoredStage,
+    changes: Mapping[TableName, StoredChange | None],
+    work: StoredWork,
+    write: Write,
 ) -> None:
     """Store the net changes of some tables in place of those that the stage had when it was read.
 
@@ -140,29 +189,33 @@ def store_changes(
         config: The lake.
         stage: The stage as it was read.
         changes: The changes by the keys of the tables' names; None where nothing is left of one.
-        version: The id of the write that stores them.
+        work: Who stores them.
+        write: Tells the caller whether the outcome is known.
 
     Raises:
         StagedMeanwhileError: When another task has stored a change of one of the tables.
+        StagedBeforeError: When work with the same key is stored.
         TransactionClosedError: When the stage has ended.
     """
     head = stage.head
 
     def store(transaction: MetadataTransaction) -> None:
-        now = open_stage(transaction.metadata, head).tables
-        versions = {key: now[key].version if key in now else None for key in changes}
-        wanted = {key: version if change is not None else None for key, change in changes.items()}
-        if versions == wanted:
-            return  # there is nothing to do, or the answer to an earlier COMMIT was lost
-        if versions != {key: stage.tables[key].version if key in stage.tables else None for key in changes}:
+        found = find_stage(transaction.metadata, head.name)
+        if found is not None and found.head.stage_id == head.stage_id and work.write_id in found.keys:
+            return  # the answer to an earlier COMMIT was lost
+        now = open_stage(transaction.metadata, head)
+        if work.key is not None and work.key in now.keys.values():
+            raise StagedBeforeError
+        if now.versions(changes) != stage.versions(changes):
             raise StagedMeanwhileError
         for key, change in changes.items():
-            _store(transaction, head.name, _hash(str(key)), version, change.to_text() if change else "")
-        ids = [version, *(write_id for change in changes.values() if change for write_id in change.write_ids)]
-        lasts = head.expires - _now(transaction.metadata)
-        lease_until(transaction, ids, head.base_snapshot, lasts, f"the stage `{head.name}`")
+            _store(transaction, head.name, _hash(str(key)), work.write_id, _text_of(_CHANGES, change) if change else "")
+        _store(transaction, head.name, f"{_WORK}{work.write_id}", work.write_id, _text_of(_WORKS, work))
+        _store_head(transaction, head, work.write_id)
+        lasts = head.expires + _LONGER - _now(transaction.metadata)
+        lease_until(transaction, work.write_ids, head.base_snapshot, lasts, f"the stage `{head.name}`")
 
-    ROWS.write(config, f"staging in `{head.name}`", store)
+    ROWS.write(config, write.purpose, store, write=write)
 
 
 def open_stage(metadata: Metadata, head: StageHead) -> StoredStage:
@@ -196,28 +249,44 @@ def mark_published(transaction: MetadataTransaction, snapshot: int, stage: Store
         StagedMeanwhileError: When a task has staged more than what is committed.
         TransactionClosedError: When the stage has ended.
     """
-    now, head = open_stage(transaction.metadata, stage.head), stage.head
-    if now.versions != stage.versions:
+    now = open_stage(transaction.metadata, stage.head)
+    if now.version != stage.version:
         raise StagedMeanwhileError
-    _delete(transaction, now)
-    _store(transaction, head.name, _HEAD, head.stage_id, _text_of(replace(head, snapshot_id=snapshot)))
+    _delete(transaction, now.head.name)
+    _end_leases(transaction, now)
+    _store_head(transaction, replace(now.head, snapshot_id=snapshot, published=now.keys), f"published {snapshot}")
 
 
 def end_stage(config: LakeConfig, stage: StoredStage, snapshot: int) -> None:
-    """Mark a stage as published whose changes a snapshot already has, or that changed nothing."""
-    purpose = f"ending the stage `{stage.head.name}`"
-    ROWS.write(config, purpose, lambda transaction: mark_published(transaction, snapshot, stage))
+    """Mark a stage as published whose changes the lake already has, or that changes nothing."""
+
+    def end(transaction: MetadataTransaction) -> None:
+        found = find_stage(transaction.metadata, stage.head.name)
+        if found is None or found.head.stage_id != stage.head.stage_id or found.head.snapshot_id is None:
+            mark_published(transaction, snapshot, stage)
+
+    ROWS.write(config, f"ending the stage `{stage.head.name}`", end)
 
 
-def delete_stage(config: LakeConfig, head: StageHead) -> None:
-    """Delete a stage that is not published. Its files stay."""
+def delete_stage(config: LakeConfig, head: StageHead) -> StoredStage | None:
+    """Delete a stage, and return it if it was not published; its files stay.
+
+    One that is published is only deleted when its time is over.
+    """
+    deleted: list[StoredStage] = []
 
     def delete(transaction: MetadataTransaction) -> None:
         found = find_stage(transaction.metadata, head.name)
-        if found is not None and found.head == head:
-            _delete(transaction, found)
+        if found is None or found.head.stage_id != head.stage_id:
+            return  # after a lost answer, an earlier attempt may have deleted it
+        is_open = found.head.snapshot_id is None
+        deleted[:] = [found] if is_open else []
+        if is_open or found.is_past:
+            _delete(transaction, head.name)
+            _end_leases(transaction, found)
 
     ROWS.write(config, f"discarding the stage `{head.name}`", delete)
+    return deleted[0] if deleted else None
 
 
 def _stages(metadata: Metadata, condition: str) -> Iterator[StoredStage]:
@@ -230,15 +299,24 @@ def _stages(metadata: Metadata, condition: str) -> Iterator[StoredStage]:
     for row in metadata.rows(dialect.query(sql)):
         stage, entry, version, data = (text(cell) or "" for cell in row)
         parts[stage].setdefault(entry, (version, []))[1].append(data)
-    now = _now(metadata)
+    now, lake = _now(metadata), metadata.lake_mark()
     for entries in parts.values():
-        head = _HEADS.validate_json("".join(entries.pop(_HEAD)[1]))
-        stored = [StoredTable(version, StoredChange.from_text("".join(data))) for version, data in entries.values()]
-        yield StoredStage(head, head.expires <= now, {table.change.name.key: table for table in stored})
+        version, written = entries.pop(_HEAD)
+        head = _HEADS.validate_json(_json_of(written))
+        if head.lake != lake:
+            continue
+        works, tables = {}, {}
+        for entry, (stored_by, data) in entries.items():
+            if entry.startswith(_WORK):
+                works[stored_by] = _WORKS.validate_json(_json_of(data))
+            else:
+                table = StoredTable(stored_by, _CHANGES.validate_json(_json_of(data)))
+                tables[table.change.name.key] = table
+        yield StoredStage(head, version, head.expires <= now, tables, works)
 
 
-def _text_of(head: StageHead) -> str:
-    return _HEADS.dump_json(head).decode()
+def _store_head(transaction: MetadataTransaction, head: StageHead, version: str) -> None:
+    _store(transaction, head.name, _HEAD, version, _text_of(_HEADS, head))
 
 
 def _store(transaction: MetadataTransaction, name: str, entry: str, version: str, data: str) -> None:
@@ -249,9 +327,21 @@ def _store(transaction: MetadataTransaction, name: str, entry: str, version: str
         transaction.change(ROWS.name, f"INSERT INTO {{}} (stage, entry, part, version, data) VALUES ({values})")
 
 
-def _delete(transaction: MetadataTransaction, stage: StoredStage) -> None:
-    transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(_hash(stage.head.name))}")
-    end_leases(transaction, [stage.head.stage_id, *stage.write_ids])
+def _delete(transaction: MetadataTransaction, name: str) -> None:
+    transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(_hash(name))}")
+
+
+def _end_leases(transaction: MetadataTransaction, stage: StoredStage) -> None:
+    written = [write_id for work in stage.works.values() for write_id in work.write_ids]
+    end_lasting_leases(transaction, [stage.head.stage_id, *written])
+
+
+def _text_of(adapter: TypeAdapter[Any], value: object) -> str:
+    return base64.b64encode(zlib.compress(adapter.dump_json(value))).decode()
+
+
+def _json_of(parts: Iterable[str]) -> bytes:
+    return zlib.decompress(base64.b64decode("".join(parts)))
 
 
 def _now(metadata: Metadata) -> datetime:

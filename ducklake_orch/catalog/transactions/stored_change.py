@@ -1,21 +1,37 @@
 """What a stage did to one table, in a form that the catalog can store, and back again."""
 
-import base64
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import TypeAdapter
-
 from ducklake_orch.catalog.commit import Everything, ExactRows, Matching, Partitions, Removal, TableChange
-from ducklake_orch.catalog.metadata import NewFile, TableDef, origin
-from ducklake_orch.catalog.search import RowPlan
-from ducklake_orch.catalog.transactions.net_change import delete_files_of
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, NewFile, TableDef
+from ducklake_orch.catalog.search import RowPlan, plan_rows, planning
 from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import StalePlanError
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.transactions.draft import Draft
+
+
+@dataclass(frozen=True)
+class StoredDeletes:
+    """Delete files of a stage, for a draft that begins from the snapshot that they were written for."""
+
+    deletes: tuple[NewDeleteFile, ...]
+    paths: tuple[str, ...] = ()  # a draft does not own them
+
+    @property
+    def files(self) -> Sequence[DataFile]:
+        """The data files that lose rows."""
+        return [delete.data_file for delete in self.deletes]
+
+    def __len__(self) -> int:
+        return len(self.deletes)
+
+    def numbered(self, snapshot: int) -> Sequence[NewDeleteFile]:
+        """Return the delete files; the first snapshot of a draft is always the one that they were written for."""
+        return self.deletes
 
 
 @dataclass(frozen=True)
@@ -27,8 +43,8 @@ class StoredRemoval:
         keys: The keys of the partitions.
         where: The condition, or that for all rows that were looked at.
         whole: Ids of the data files that lose all rows.
-        deletes: Paths of the delete files with the positions of the rows to retire, by the data file's id.
-        inlined: Ids of the inlined rows to retire, by inlined-data table.
+        deletes: The delete files with the positions of the rows to retire.
+        inlined: Ids of the inlined rows to retire.
         rows: The number of rows that were found.
     """
 
@@ -36,8 +52,8 @@ class StoredRemoval:
     keys: tuple[tuple[str | None, ...], ...] = ()
     where: str | None = None
     whole: tuple[int, ...] = ()
-    deletes: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    inlined: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    deletes: tuple[NewDeleteFile, ...] = ()
+    inlined: tuple[int, ...] = ()
     rows: int = 0
 
     @classmethod
@@ -53,26 +69,43 @@ class StoredRemoval:
             case Matching(where):
                 return cls("matching", where=where)
             case ExactRows() as found:
-                files = change.deletes.files if change.deletes else ()
-                paths = change.deletes.paths if change.deletes else ()
-                marked = {file.data_file_id: (path,) for file, path in zip(files, paths, strict=True)}
+                deletes = change.deletes.numbered(found.snapshot + 1) if change.deletes else ()
                 whole = tuple(file.data_file_id for file in found.whole)
-                return cls("rows", (), found.where, whole, marked, found.inlined, found.rows)
+                inlined = tuple(row_id for row_ids in found.inlined.values() for row_id in row_ids)
+                return cls("rows", (), found.where, whole, tuple(deletes), inlined, found.rows)
         raise AssertionError(change.remove)  # no verb of a draft retires anything else
 
-    def of(self, base: RowPlan) -> Removal:
-        """Return the removal for a table at the same base snapshot."""
+    def of(self, plan: RowPlan) -> tuple[Removal, StoredDeletes | None]:
+        """Return the removal and the delete files for a table of a draft that begins from the same snapshot.
+
+        Raises:
+            StalePlanError: When rows to retire are no longer where they were found.
+        """
         match self.kind:
             case "everything":
-                return Everything()
+                return Everything(), None
             case "partitions":
-                return Partitions(frozenset(self.keys))
+                return Partitions(frozenset(self.keys)), None
             case "matching":
-                return Matching(self.where or "true")
+                return Matching(self.where or "true"), None
             case "rows":
-                at, files, seen = base.latest.snapshot_id, base.scan.files, base.inlined_versions()
-                whole = tuple(file for file in files if file.data_file_id in self.whole)
-                return ExactRows(at, self.where, files, whole, seen, self.inlined, self.rows)
+                return self._rows(plan)
+
+    def _rows(self, plan: RowPlan) -> tuple[Removal, StoredDeletes | None]:
+        files = {file.data_file_id: file for file in plan.scan.files}
+        wanted = frozenset(self.inlined)
+        inlined = {
+            name: tuple(row_id for row_id in row_ids if row_id in wanted)
+            for name, row_ids in plan.inlined_ids().items()
+        }
+        named = {*self.whole, *(delete.data_file.data_file_id for delete in self.deletes)}
+        if not named <= files.keys() or sum(map(len, inlined.values())) < len(wanted):
+            raise StalePlanError(f"Maintenance has moved rows of `{plan.table}` that were staged to be removed.")
+        deletes = [replace(delete, data_file=files[delete.data_file.data_file_id]) for delete in self.deletes]
+        whole, seen = tuple(files[number] for number in self.whole), plan.inlined_versions()
+        at = plan.latest.snapshot_id
+        removal = ExactRows(at, self.where, plan.scan.files, whole, seen, inlined, self.rows)
+        return removal, StoredDeletes(tuple(deletes)) if deletes else None
 
 
 @dataclass(frozen=True)
@@ -82,114 +115,84 @@ class StoredChange:
     Attributes:
         name: The table's name.
         target: The table as the stage leaves it.
-        creates: Whether the stage creates the table.
-        drops: Whether it drops the table.
-        write_ids: The ids of the writes that wrote its files.
-        keys: The idempotency keys of the work that made it.
-        superseded: Paths of files that earlier changes of the stage needed; readers of the stage may still read them.
-        rows_added: The number of rows that would come.
-        rows_removed: The number of rows that would go.
+        drops: Whether the stage drops the table.
+        files: The data files to add.
+        removal: What it retires.
+        adopted: Paths of those files that another program wrote.
+        copied: Paths of files that another program wrote and whose rows are added.
+        comment: The comment of a table that the stage creates.
+        options: The persisted options of a table that it creates.
+        rows_removed: The number of rows that are retired.
     """
 
     name: TableName
     target: TableDef
-    creates: bool
     drops: bool
     files: tuple[NewFile, ...]
     removal: StoredRemoval | None
     adopted: tuple[str, ...]
     copied: tuple[str, ...]
-    write_ids: tuple[str, ...]
-    keys: tuple[str, ...]
-    superseded: tuple[str, ...]
-    rows_added: int
-    rows_removed: int
+    comment: str | None
+    options: Mapping[str, str] = field(default_factory=dict)
+    rows_removed: int = 0
 
     @classmethod
-    def of(
-        cls,
-        change: TableChange,
-        earlier: "StoredChange | None",
-        *,
-        write_ids: Sequence[str],
-        key: str | None,
-        rows_removed: int,
-    ) -> "StoredChange":
-        """Return the form of a net change that can be stored.
-
-        Args:
-            change: The net change.
-            earlier: The net change that it takes the place of.
-            write_ids: The ids of the writes since then.
-            key: The idempotency key of the work since then.
-            rows_removed: The number of rows that would go.
-        """
-        new = cls(
+    def of(cls, change: TableChange, rows_removed: int) -> "StoredChange":
+        """Return the form of a net change that can be stored."""
+        return cls(
             name=change.table,
             target=change.target,
-            creates=change.known is None,
             drops=change.drops,
             files=change.files,
             removal=StoredRemoval.stored(change),
             adopted=change.adopted,
             copied=change.copied,
-            write_ids=tuple(write_ids),
-            keys=(key,) if key is not None else (),
-            superseded=(),
-            rows_added=sum(file.record_count for file in change.files),
+            comment=change.comment,
+            options=change.options,
             rows_removed=rows_removed,
         )
-        if earlier is None:
-            return new
-        return replace(
-            new,
-            write_ids=tuple(dict.fromkeys([*earlier.write_ids, *new.write_ids])),
-            keys=earlier.keys + new.keys,
-            superseded=(*earlier.superseded, *(path for path in earlier.paths if path not in new.paths)),
-        )
 
-    def change(self, draft: "Draft", write_id: str) -> TableChange:
-        """Return the change for a draft with the same base, with delete files of its own.
+    def change(self, draft: "Draft") -> TableChange:
+        """Return the change for a draft that begins from the same snapshot and in which nothing was done yet.
 
-        Args:
-            draft: The draft.
-            write_id: Part of the names of the delete files.
+        Raises:
+            StalePlanError: When rows to retire are no longer where they were found.
         """
         adopted = draft.adopt(self.name)
         known = adopted.table if adopted else None
-        if self.drops and known is not None:
-            return TableChange(self.name, known, known, drops=True)
+        if self.drops:
+            return TableChange(self.name, known, self.target, drops=True)
         change = TableChange(
-            self.name, known, self.target, self.files, only_new=known is None, adopted=self.adopted, copied=self.copied
+            self.name,
+            known,
+            self.target,
+            self.files,
+            only_new=known is None,
+            adopted=self.adopted,
+            copied=self.copied,
+            comment=self.comment,
+            options=self.options,
         )
-        if adopted is None:
-            return change
         if self.removal is None:
             return change
-        deletes = self.removal.deletes
-        marked = delete_files_of(draft, adopted.plan, deletes, write_id) if deletes else None
-        return replace(change, remove=self.removal.of(adopted.plan), deletes=marked)
+        with planning(draft.config, f"Reading `{self.name}`", reads=True) as drafted:
+            latest = drafted.latest()
+            plan = plan_rows(drafted, drafted.table(self.name, latest.snapshot_id), latest, None, values=False)
+        removal, deletes = self.removal.of(plan)
+        return replace(change, remove=removal, deletes=deletes)
+
+    @property
+    def rows_added(self) -> int:
+        """The number of rows of its files."""
+        return sum(file.record_count for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        """The size of its data files."""
+        return sum(file.file_size for file in self.files)
 
     @property
     def paths(self) -> list[str]:
         """The paths of its files."""
-        deletes = self.removal.deletes.values() if self.removal else ()
-        return [*(file.path for file in self.files), *(path for paths in deletes for path in paths)]
-
-    @property
-    def own_files(self) -> list[str]:
-        """The paths of all files that were written for it, without those of other programs."""
-        ids = set(self.write_ids)
-        return [path for path in (*self.paths, *self.superseded) if origin(path)[0] in ids]
-
-    def to_text(self) -> str:
-        """Return the change as a text in ASCII."""
-        return base64.b64encode(zlib.compress(_ADAPTER.dump_json(self))).decode()
-
-    @staticmethod
-    def from_text(text: str) -> "StoredChange":
-        """Return the change of a text."""
-        return _ADAPTER.validate_json(zlib.decompress(base64.b64decode(text)))
-
-
-_ADAPTER = TypeAdapter(StoredChange)
+        deletes = self.removal.deletes if self.removal else ()
+        return [*(file.path for file in self.files), *(delete.path for delete in deletes)]
