@@ -306,11 +306,11 @@ def _stages(metadata: Metadata, condition: str) -> Iterator[StoredStage]:
         if head.lake != lake:
             continue
         works, tables = {}, {}
-        for entry, (stored_by, data) in entries.items():
+        for entry, (stored_by, written) in entries.items():
             if entry.startswith(_WORK):
-                works[stored_by] = _WORKS.validate_json(_json_of(data))
+                works[stored_by] = _WORKS.validate_json(_json_of(written))
             else:
-                table = StoredTable(stored_by, _CHANGES.validate_json(_json_of(data)))
+                table = StoredTable(stored_by, _CHANGES.validate_json(_json_of(written)))
                 tables[table.change.name.key] = table
         yield StoredStage(head, version, head.expires <= now, tables, works)
 
