@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.units import parse_duration, read_argument
-from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransactionClosedError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, TransactionClosedError
 from ducklake_orch.facade.transaction import Transaction, _Open
 from ducklake_orch.results import CommitInfo, StagedTable, StageInfo, TransactionResult, WriteResult
 
@@ -231,6 +232,20 @@ class _StageTransaction(Transaction):
     def __init__(self, stage: Stage, key: str | None = None, table: str | None = None, *, writes: bool = True) -> None:
         super().__init__(stage._lake, idempotency_key=key)
         self._stage, self._table, self._writes = stage, table, writes
+        self._stored: StoredStage | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        from ducklake_orch.catalog.transactions import refusing_ended
+
+        if self._stored is None or not (error is None or isinstance(error, DuckLakeOrchError)):
+            super().__exit__(kind, error, traceback)
+            return
+        with refusing_ended(self._lake.config, self._stored.head):
+            super().__exit__(kind, error, traceback)
+            if error is not None:
+                raise error
 
     def _begin(self) -> _Open:
         from ducklake_orch.catalog.commit import check_key
@@ -242,7 +257,7 @@ class _StageTransaction(Transaction):
             check_key(self._key)
         key = scoped_key(self._key, table_name(self._table) if self._table is not None else None)
         write = Write(f"{'staging in' if self._writes else 'reading'} `{self._stage.name}`")
-        stored = self._stage._open(key)
+        stored = self._stored = self._stage._open(key)
         return _Open(self._lake, write, lambda lake, write: StageDraft(lake, stored, write, key), writes=self._writes)
 
 

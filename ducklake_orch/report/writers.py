@@ -51,7 +51,7 @@ class Writers(Result):
 
     Attributes:
         by_author: The writers, the most active first.
-        running: The writes that hold a lease.
+        running: The writes and stages that hold a lease.
         busiest: The minute with the most commits.
         busiest_commits: The number of commits in that minute.
         busiest_processes: The number of processes that made them.
@@ -89,6 +89,7 @@ def writers(state: Census) -> Writers:
         running=[
             RunningCommit(write.owner, write.started_at, max(0, state.latest.snapshot_id - write.snapshot_id))
             for write in read_leases(metadata).writes
+            if not write.is_staged
         ],
         busiest=moment(busiest[0]),
         busiest_commits=int(busiest[1]),

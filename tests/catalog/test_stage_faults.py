@@ -235,3 +235,18 @@ def test_a_task_that_stages_while_another_publishes_is_published_or_refused(
         lake_of_a.stage("second").write(numbers(4), "a", mode="append")
     assert ids(lake_of_a.read("a")) == [1, 2, 3]
     assert not any(Path(path).exists() for path in other._stored().own_files)
+
+
+@on_sqlite
+def test_a_task_whose_stage_is_discarded_meanwhile_is_told_so(lake_of_a: DuckLake) -> None:
+    stage = lake_of_a.stage("nightly")
+    stage.write(numbers(2), "a", mode="append")
+
+    def work() -> None:
+        with stage.transaction() as tx:
+            elsewhere(DuckLake(lake_of_a.config).stage("nightly").discard)
+            tx.update("a", {"id": "id + 10"}, "id = 2")
+
+    with pytest.raises(TransactionClosedError, match="The stage `nightly` was discarded"):
+        work()
+    assert not lake_of_a.fsck(storage=True).findings

@@ -12,8 +12,8 @@ from ducklake_orch.catalog.faces import lazy_face
 if TYPE_CHECKING:
     from ducklake_orch.catalog.commit.active_writes import (
         LEASES,
-        end_lasting_leases,
-        lease_until,
+        end_stage_leases,
+        lease_stage,
         leased,
         read_leases,
         record_lease,

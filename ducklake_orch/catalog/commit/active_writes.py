@@ -37,8 +37,9 @@ _CHECK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
 # In seconds: a lease lapses this long after its last renewal. A write that one process starts and another ends has no
 # process to renew its lease, so that lease is longer.
 _LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
-# The beginning of the ids of leases that outlast the process, so that the end of its own lease does not end them.
-_LASTING = "staged-"
+# The beginning of the ids of the leases of a stage, and of the writes that staged in it. They outlast the writes, whose
+# own leases end with them.
+_STAGE, _STAGED = "stage-", "staged-"
 # Hosts' clocks differ: a file that seems to be retired shortly before a write began may have been retired after that.
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
@@ -52,12 +53,14 @@ class RunningWrite:
         snapshot_id: The snapshot that it was planned on.
         started_at: When it began, by the catalog's clock.
         owner: For messages: its purpose, the process and host that run it, and when it began.
+        is_staged: Whether it has ended, and its files belong to a stage, which has a lease, too.
     """
 
     write_id: str
     snapshot_id: int
     started_at: datetime
     owner: str
+    is_staged: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ def read_leases(metadata: Metadata) -> Leases:
 def _running(write_id: str, snapshot: str, started: str, host: str, process: str, purpose: str) -> RunningWrite:
     at = datetime.fromtimestamp(int(started) / 1e6, UTC)
     owner = f"{purpose}, by process {process} on {host} since {at:%Y-%m-%d %H:%M:%S} UTC"
-    return RunningWrite(write_id.removeprefix(_LASTING), int(snapshot), at, owner)
+    own_id = write_id.removeprefix(_STAGED).removeprefix(_STAGE)
+    return RunningWrite(own_id, int(snapshot), at, owner, write_id.startswith(_STAGED))
 
 
 @contextmanager
@@ -141,7 +145,8 @@ def remove_lease(config: LakeConfig, write: Write, parts: Sequence[str] = ()) ->
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
-        _end_leases(transaction, [write.write_id, *parts])
+        ids = ", ".join(_literals([write.write_id, *parts]))
+        transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({ids})")
 
     try:
         LEASES.write(config, f"deleting the lease of {write.purpose}", delete)
@@ -162,23 +167,28 @@ def _record_lease(
     LEASES.write(config, f"recording the lease of {write.purpose}", record)
 
 
-def lease_until(
-    transaction: MetadataTransaction, write_ids: Sequence[str], snapshot: int, lasts: timedelta, purpose: str
+def lease_stage(
+    transaction: MetadataTransaction,
+    stage_id: str,
+    write_ids: Sequence[str],
+    snapshot: int,
+    lasts: timedelta,
+    purpose: str,
 ) -> None:
-    """Record leases that outlast this process, in a transaction that also writes other rows."""
+    """Record the lease of a stage and of writes that staged in it, in a transaction that also writes other rows."""
     now = _now(transaction.config)
     lapses = f"{now} + {int(lasts.total_seconds() * 1e6)}"
-    ids = _literals(f"{_LASTING}{write_id}" for write_id in write_ids)
-    _replace_leases(transaction, ids, [literal(snapshot), now, lapses], purpose)
+    _replace_leases(transaction, _of_stage(stage_id, write_ids), [literal(snapshot), now, lapses], purpose)
 
 
-def end_lasting_leases(transaction: MetadataTransaction, write_ids: Sequence[str]) -> None:
-    """Delete leases that `lease_until` recorded, in a transaction that also writes other rows."""
-    _end_leases(transaction, [f"{_LASTING}{write_id}" for write_id in write_ids])
+def end_stage_leases(transaction: MetadataTransaction, stage_id: str, write_ids: Sequence[str]) -> None:
+    """Delete the leases of a stage, in a transaction that also writes other rows."""
+    ids = ", ".join(_of_stage(stage_id, write_ids))
+    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({ids})")
 
 
-def _end_leases(transaction: MetadataTransaction, ids: Sequence[str]) -> None:
-    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(_literals(ids))})")
+def _of_stage(stage_id: str, write_ids: Sequence[str]) -> list[str]:
+    return _literals([f"{_STAGE}{stage_id}", *(f"{_STAGED}{write_id}" for write_id in write_ids)])
 
 
 def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values: Sequence[str], purpose: str) -> None:

@@ -14,6 +14,7 @@ from ducklake_orch.catalog.transactions.net_change import DraftedTable, drafted_
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedBeforeError,
     StagedMeanwhileError,
+    StageHead,
     StoredStage,
     StoredWork,
     find_stage,
@@ -169,6 +170,22 @@ class StageDraft:
                     if (change := net_change(draft, drafted, table, self._write.write_id)) is not None:
                         found[table.name.key] = StoredChange.of(change, _rows_removed(draft, drafted, table, change))
         return {key: change for key, change in found.items() if change or key in stage.tables}
+
+
+@contextmanager
+def refusing_ended(lake: LakeConfig, head: StageHead) -> Iterator[None]:
+    """Raise in a block that a stage has ended, instead of what fails because its files are deleted then."""
+    try:
+        yield
+    except UnknownOutcomeError:
+        raise
+    except DuckLakeOrchError as error:
+        failure = error
+    else:
+        return
+    with planning(lake, f"Reading the stage `{head.name}`", reads=True) as metadata:
+        open_stage(metadata, head)
+    raise failure
 
 
 def _restore(draft: Draft, stage: StoredStage) -> None:

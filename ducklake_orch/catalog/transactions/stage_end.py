@@ -9,7 +9,7 @@ from ducklake_orch.catalog.commit import Committed, leased
 from ducklake_orch.catalog.metadata import Metadata, canonical, paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.publishing import publish, remove_unpublished
-from ducklake_orch.catalog.transactions.stage_draft import StageDraft
+from ducklake_orch.catalog.transactions.stage_draft import StageDraft, refusing_ended
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedMeanwhileError,
     StageHead,
@@ -49,7 +49,8 @@ def publish_stage(lake: LakeConfig, stage: StoredStage, commit: CommitInfo, key:
             refuse_without_message(purpose, commit, required=metadata.requires_message())
             stage = open_stage(metadata, stage.head)
         try:
-            done, kept = _publish_once(lake, stage, Write(purpose, commit), key)
+            with refusing_ended(lake, stage.head):
+                done, kept = _publish_once(lake, stage, Write(purpose, commit), key)
             break
         except StagedMeanwhileError:
             continue

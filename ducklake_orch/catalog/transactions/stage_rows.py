@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter
 
-from ducklake_orch.catalog.commit import LEASES, end_lasting_leases, lease_until
+from ducklake_orch.catalog.commit import LEASES, end_stage_leases, lease_stage
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
 from ducklake_orch.config.lake import LakeConfig
@@ -150,7 +150,7 @@ def create_stage(config: LakeConfig, name: str, base: int, ttl: timedelta, autho
         now, lake = _now(transaction.metadata), transaction.metadata.lake_mark()
         _delete(transaction, name)  # a lake that was here before may have left one
         _store_head(transaction, StageHead(stage_id, lake, name, base, now, now + ttl, author), stage_id)
-        lease_until(transaction, [stage_id], base, ttl + _LONGER, f"the stage `{name}`")
+        lease_stage(transaction, stage_id, [], base, ttl + _LONGER, f"the stage `{name}`")
 
     ROWS.write(config, f"creating the stage `{name}`", create, others=[LEASES])
 
@@ -213,7 +213,8 @@ def store_changes(
         _store(transaction, head.name, f"{_WORK}{work.write_id}", work.write_id, _text_of(_WORKS, work))
         _store_head(transaction, head, work.write_id)
         lasts = head.expires + _LONGER - _now(transaction.metadata)
-        lease_until(transaction, work.write_ids, head.base_snapshot, lasts, f"the stage `{head.name}`")
+        purpose = f"the stage `{head.name}`"
+        lease_stage(transaction, head.stage_id, work.write_ids, head.base_snapshot, lasts, purpose)
 
     ROWS.write(config, write.purpose, store, write=write)
 
@@ -333,7 +334,7 @@ def _delete(transaction: MetadataTransaction, name: str) -> None:
 
 def _end_leases(transaction: MetadataTransaction, stage: StoredStage) -> None:
     written = [write_id for work in stage.works.values() for write_id in work.write_ids]
-    end_lasting_leases(transaction, [stage.head.stage_id, *written])
+    end_stage_leases(transaction, stage.head.stage_id, written)
 
 
 def _text_of(adapter: TypeAdapter[Any], value: object) -> str:
