@@ -53,3 +53,16 @@ def test_rows_of_spark_that_a_failed_transaction_wrote_leave_no_file(lake: DuckL
         fail()
     assert lake.table("facts").count() == 10
     assert lake.fsck(storage=True).findings == []
+
+
+def test_spark_reads_of_a_stage_can_be_evaluated_later_and_are_not_kept(lake: DuckLake, spark: SparkSession) -> None:
+    lake.write(pa.table({"id": [1, 2, 3]}), "facts", mode="append", inline="never")
+    stage = lake.stage("nightly")
+    stage.delete("facts", "id = 2")
+    before = len(vars(spark).get("_ducklake_orch_frames", ()))
+    first = lake.read("facts", spark, stage="nightly")
+    stage.write(pa.table({"id": [4]}), "facts", mode="append")
+    second = stage.read("facts", spark)
+    assert sorted(row["id"] for row in first.collect()) == [1, 3]
+    assert sorted(row["id"] for row in second.collect()) == [1, 3, 4]
+    assert len(vars(spark).get("_ducklake_orch_frames", ())) == before
