@@ -278,14 +278,14 @@ def get_stage(
         refuse_managed(lake.config, doing)
         lake.ensure_exists()
     with planning(lake.config, f"Reading the stage `{name}`", reads=True) as metadata:
-        found, base = find_stage(metadata, name), metadata.latest().snapshot_id
+        found = find_stage(metadata, name)
     if found is not None and found.is_past and create:
         discard_stage(lake.config, found.head)
         found = None
     if found is None:
         if not create:
             raise ObjectNotFoundError(f"There is no stage `{name}`.", remedy="`lake.stages()` lists them.")
-        create_stage(lake.config, name, base, lasts, author)
+        create_stage(lake.config, name, lasts, author)
     return Stage(lake, name)
 
 

@@ -112,7 +112,7 @@ def test_files_stay_while_it_is_unknown_whether_they_are_staged(
 
     monkeypatch.setattr(stage_draft, "store_changes", lost)
     monkeypatch.setattr(type(lake_of_a.config.catalog), "is_file", property(lambda _: False))
-    monkeypatch.setattr(stage_draft.StageDraft, "_is_stored", lambda _: False)
+    monkeypatch.setattr(stage_draft, "find_stage", lambda *_: None)
     with pytest.raises(UnknownOutcomeError, match="the answer to COMMIT was lost"):
         stage.write(numbers(2), "a", mode="append")
     monkeypatch.undo()

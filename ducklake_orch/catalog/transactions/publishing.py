@@ -67,6 +67,8 @@ def publish(
     expect_snapshot: int | None = None,
     reads: Reads | None = None,
     closing: Closing | None = None,
+    what: str = "transaction",
+    remedy: str = "Run the transaction again.",
 ) -> Committed:
     """Commit the changes of all tables as one snapshot, and return the outcome of the newest.
 
@@ -77,6 +79,8 @@ def publish(
         expect_snapshot: Refuse to replace rows that have changed since this snapshot.
         reads: What no other commit may have changed.
         closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
+        what: What is committed, for messages.
+        remedy: What to do after a conflict.
 
     Raises:
         ConflictError: When another commit changed what the transaction depends on.
@@ -92,8 +96,8 @@ def publish(
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)
     except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError) as error:
         failure = ConflictError(
-            f"The transaction that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
-            remedy="Run the transaction again.",
+            f"The {what} that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
+            remedy=remedy,
         )
     else:
         return _published(draft, write, results)

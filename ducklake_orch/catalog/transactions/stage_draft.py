@@ -113,24 +113,32 @@ class StageDraft:
             failure = error
         finally:
             write.committing = storing.committing
-        if failure is not None and not (storing.committing and self._is_stored()):
-            if storing.committing and not lake.catalog.is_file:
-                raise UnknownOutcomeError(
-                    f"staging in `{name}`: the answer to COMMIT was lost ({failure}).",
-                    remedy="Look at `stage.tables()` before you run it again, or give it an idempotency key.",
-                )
+        if failure is not None and (not storing.committing or self._is_certainly_not_stored()):
             write.committing = False
             raise failure
         write.kept = paths
 
-    def _is_stored(self) -> bool:
+    def _is_certainly_not_stored(self) -> bool:
+        """Search for work whose COMMIT was sent; a server may still be committing what is not there yet.
+
+        Raises:
+            UnknownOutcomeError: When the search cannot tell.
+        """
+        lake, name, found = self.draft.lake, self._stage.head.name, None
         try:
-            with planning(self.draft.lake, "Searching for staged work", reads=True) as metadata:
-                found = find_stage(metadata, self._stage.head.name)
+            with planning(lake, "Searching for staged work", reads=True) as metadata:
+                found = find_stage(metadata, name)
+            is_certain = lake.catalog.is_file
         except DuckLakeOrchError as error:
             log.debug("searching for staged work: %s", type(error).__name__)
-            return False
-        return found is not None and self._write.write_id in found.keys
+            is_certain = False
+        is_stored = found is not None and self._write.write_id in found.keys
+        if not is_stored and not is_certain:
+            raise UnknownOutcomeError(
+                f"staging in `{name}`: the answer to COMMIT was lost.",
+                remedy="Look at `stage.tables()` before you run it again, or give it an idempotency key.",
+            )
+        return not is_stored
 
     def _on_top(self, latest: StoredStage, contested: set[TableName], own: Sequence[TableChange]) -> Changes:
         """Return the net changes of tables that other tasks staged meanwhile, with what the verbs did on top.

@@ -84,7 +84,14 @@ def _publish_once(
     try:
         with leased(lake, write, stage.head.base_snapshot, draft.recording.write_ids):
             try:
-                done = publish(draft, write, key=key, closing=partial(mark_published, stage=stage))
+                done = publish(
+                    draft,
+                    write,
+                    key=key,
+                    closing=partial(mark_published, stage=stage),
+                    what=f"stage `{stage.head.name}`",
+                    remedy="Look at it, then discard it and stage its work again.",
+                )
                 if done.replayed or done.snapshot_id == done.previous_snapshot_id:  # there was nothing to commit
                     end_stage(lake, stage, done.snapshot_id)
             finally:

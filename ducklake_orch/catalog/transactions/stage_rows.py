@@ -140,14 +140,15 @@ def scoped_key(key: str | None, table: TableName | None = None) -> str | None:
     return None if key is None else json.dumps([str(table.key) if table else None, key])
 
 
-def create_stage(config: LakeConfig, name: str, base: int, ttl: timedelta, author: str | None) -> None:
-    """Create a stage, unless one with that name exists."""
+def create_stage(config: LakeConfig, name: str, ttl: timedelta, author: str | None) -> None:
+    """Create a stage that begins from the latest snapshot, unless one with that name exists."""
     stage_id = uuid4().hex
 
     def create(transaction: MetadataTransaction) -> None:
         if find_stage(transaction.metadata, name) is not None:
             return
         now, lake = _now(transaction.metadata), transaction.metadata.lake_mark()
+        base = transaction.latest.snapshot_id
         _delete(transaction, name)  # a lake that was here before may have left one
         _store_head(transaction, StageHead(stage_id, lake, name, base, now, now + ttl, author), stage_id)
         lease_stage(transaction, stage_id, [], base, ttl + _LONGER, f"the stage `{name}`")
