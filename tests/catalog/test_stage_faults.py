@@ -250,3 +250,22 @@ def test_a_task_whose_stage_is_discarded_meanwhile_is_told_so(lake_of_a: DuckLak
     with pytest.raises(TransactionClosedError, match="The stage `nightly` was discarded"):
         work()
     assert not lake_of_a.fsck(storage=True).findings
+
+
+@catalogs(quick=[SQLITE])
+def test_tasks_that_are_killed_at_any_statement_lose_and_repeat_nothing(lake_of_a: DuckLake) -> None:
+    def stage() -> None:
+        stage = DuckLake(lake_of_a.config).stage("nightly")
+        stage.write(numbers(2), "a", mode="append", idempotency_key="append")
+        stage.delete("a", "id = 1", idempotency_key="delete")
+
+    def publish() -> None:
+        DuckLake(lake_of_a.config).stage("nightly").publish()
+
+    for work in (stage, publish):
+        number = 1
+        while dies_at(f"statement.{number}", work):
+            number += 2
+        assert number > 5
+    assert ids(lake_of_a.read("a")) == [2]
+    assert [stage.status for stage in lake_of_a.stages()] == ["published"]
