@@ -1,12 +1,9 @@
 """Stages when something fails: lost answers, killed tasks, long tasks, and a discard at the wrong moment."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
@@ -17,20 +14,7 @@ from ducklake_orch.engine import exactly_once
 from ducklake_orch.errors import DuckLakeOrchError, TransactionClosedError, UnknownOutcomeError
 from tests.support.backends import SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import dies_at, once_at
-
-
-def numbers(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
-
-
-def ids(table: pa.Table) -> list[int]:
-    return sorted(table.column("id").to_pylist())
-
-
-def elsewhere(work: Callable[[], object]) -> None:
-    """Do work as another task would: not in the transaction that is open here."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result()
+from tests.support.other_tasks import elsewhere, ids, numbers
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Tasks that stage at the same time, try again, or stage beside maintenance: no row is lost or there twice."""
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,8 @@ from ducklake_orch import DuckLake
 from ducklake_orch.errors import ConflictError, ReadOnlyError, TransactionClosedError
 from ducklake_orch.facade.stage import Stage
 from tests.support.backends import SQLITE, catalogs, on_sqlite
+from tests.support.other_tasks import elsewhere, ids, numbers
 from tests.support.worn_lakes import ALL_OF_IT
-
-
-def numbers(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64())})
-
-
-def ids(table: pa.Table) -> list[int]:
-    return sorted(table.column("id").to_pylist())
-
-
-def elsewhere(work: Callable[[], object]) -> None:
-    """Do work as another task would: not in the transaction that is open here."""
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(work).result()
 
 
 def task(lake: DuckLake, name: str = "nightly") -> Stage:
@@ -308,7 +293,7 @@ def test_inlined_rows_of_several_schema_versions_are_removed_in_a_stage(lake: Du
 
 @on_sqlite
 def test_maintenance_reports_what_it_deletes_of_past_stages(lake_of_a: DuckLake) -> None:
-    stage = lake_of_a.stage("nightly", ttl="2 s")
+    stage = lake_of_a.stage("nightly", ttl="1 s")
     stage.write(numbers(*range(1000)), "a", mode="append")
     files = staged_files(lake_of_a)
     size = sum(Path(path).stat().st_size for path in files)
