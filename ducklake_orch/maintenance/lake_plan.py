@@ -111,7 +111,7 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
         names = ", ".join(f"`{stage.head.name}`" for stage in past[:_MAX_REASONS])
         files = [path for stage in past for path in stage.own_files]
         reason = f"the time of {len(past)} stages is over: {names}"
-        steps.append(_orphans(reason, part.action == "delete", files, bytes_of(config, files)))
+        steps.append(_orphans(reason, True, files, bytes_of(config, files)))  # no guess, unlike the files below
         found = replace(found, paths=tuple(path for path in found.paths if path not in files))
     if not found.paths and not found.unknown and not past:
         reason = f"no orphaned file is older than {_age(part.older_than, source)}"

@@ -1,5 +1,6 @@
 """Tasks that stage at the same time, try again, or stage beside maintenance: no row is lost or there twice."""
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog.transactions import stage_rows
 from ducklake_orch.errors import ConflictError, ReadOnlyError, TransactionClosedError
 from ducklake_orch.facade.stage import Stage
 from tests.support.backends import SQLITE, catalogs, on_sqlite
@@ -292,14 +294,15 @@ def test_inlined_rows_of_several_schema_versions_are_removed_in_a_stage(lake: Du
 
 
 @on_sqlite
-def test_maintenance_reports_what_it_deletes_of_past_stages(lake_of_a: DuckLake) -> None:
-    stage = lake_of_a.stage("nightly", ttl="1 s")
+def test_maintenance_reports_what_it_deletes_of_past_stages(
+    lake_of_a: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, now = lake_of_a.stage("nightly"), stage_rows._now
     stage.write(numbers(*range(1000)), "a", mode="append")
     files = staged_files(lake_of_a)
     size = sum(Path(path).stat().st_size for path in files)
-    while lake_of_a.stages()[0].status == "open":
-        pass
-    plan = lake_of_a.plan_maintenance(ALL_OF_IT, ["orphans"])
+    monkeypatch.setattr(stage_rows, "_now", lambda metadata: now(metadata) + timedelta(days=8))
+    plan = lake_of_a.plan_maintenance(operations=["orphans"])  # which only reports orphaned files
     for steps in (plan.operations, lake_of_a.maintain(plan).operations):
         (step,) = [step for step in steps if step.action == "run"]
         assert (step.files_in, step.bytes, list(step.paths)) == (len(files), size, files)
