@@ -7,8 +7,9 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.commit import active_writes
+from ducklake_orch.catalog.commit import active_writes, read_leases
 from ducklake_orch.catalog.lifecycle import delete_orphans
+from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions import stage_draft, stage_end
 from ducklake_orch.engine import exactly_once
 from ducklake_orch.errors import DuckLakeOrchError, TransactionClosedError, UnknownOutcomeError
@@ -156,6 +157,10 @@ def test_the_end_of_a_long_task_leaves_what_it_staged_protected(
     with stage.transaction() as tx:
         tx.write(numbers(2), "a", mode="append")
         active_writes._WATCH.renew_leases()
+    with planning(lake_of_a.config, "Reading leases") as metadata:
+        since = read_leases(metadata).needed_since
+    assert since is not None
+    assert since < stage._stored().head.created
     stage.delete("a", "id = 2")  # the file of 2 is replaced, but running tasks may read it
     found = delete_orphans(lake_of_a.config, datetime.now(UTC) + timedelta(days=2))
     assert found.paths == ()

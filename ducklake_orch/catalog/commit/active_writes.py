@@ -172,13 +172,13 @@ def lease_stage(
     stage_id: str,
     write_ids: Sequence[str],
     snapshot: int,
-    lasts: timedelta,
+    began: datetime,
+    lapses: datetime,
     purpose: str,
 ) -> None:
     """Record the lease of a stage and of writes that staged in it, in a transaction that also writes other rows."""
-    now = _now(transaction.config)
-    lapses = f"{now} + {int(lasts.total_seconds() * 1e6)}"
-    _replace_leases(transaction, _of_stage(stage_id, write_ids), [literal(snapshot), now, lapses], purpose)
+    values = [literal(snapshot), *(str(int(at.timestamp() * 1e6)) for at in (began, lapses))]
+    _replace_leases(transaction, _of_stage(stage_id, write_ids), values, purpose)
 
 
 def end_stage_leases(transaction: MetadataTransaction, stage_id: str, write_ids: Sequence[str]) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -150,8 +150,9 @@ def create_stage(config: LakeConfig, name: str, ttl: timedelta, author: str | No
         now, lake = _now(transaction.metadata), transaction.metadata.lake_mark()
         base = transaction.latest.snapshot_id
         _delete(transaction, name)  # a lake that was here before may have left one
-        _store_head(transaction, StageHead(stage_id, lake, name, base, now, now + ttl, author), stage_id)
-        lease_stage(transaction, stage_id, [], base, ttl + _LONGER, f"the stage `{name}`")
+        head = StageHead(stage_id, lake, name, base, now, now + ttl, author)
+        _store_head(transaction, head, stage_id)
+        _lease(transaction, head, [])
 
     ROWS.write(config, f"creating the stage `{name}`", create, others=[LEASES])
 
@@ -213,9 +214,7 @@ def store_changes(
             _store(transaction, head.name, _hash(str(key)), work.write_id, _text_of(_CHANGES, change) if change else "")
         _store(transaction, head.name, f"{_WORK}{work.write_id}", work.write_id, _text_of(_WORKS, work))
         _store_head(transaction, head, work.write_id)
-        lasts = head.expires + _LONGER - _now(transaction.metadata)
-        purpose = f"the stage `{head.name}`"
-        lease_stage(transaction, head.stage_id, work.write_ids, head.base_snapshot, lasts, purpose)
+        _lease(transaction, head, work.write_ids)
 
     ROWS.write(config, write.purpose, store, write=write)
 
@@ -331,6 +330,11 @@ def _store(transaction: MetadataTransaction, name: str, entry: str, version: str
 
 def _delete(transaction: MetadataTransaction, name: str) -> None:
     transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(_hash(name))}")
+
+
+def _lease(transaction: MetadataTransaction, head: StageHead, write_ids: Sequence[str]) -> None:
+    lapses, purpose = head.expires + _LONGER, f"the stage `{head.name}`"
+    lease_stage(transaction, head.stage_id, write_ids, head.base_snapshot, head.created, lapses, purpose)
 
 
 def _end_leases(transaction: MetadataTransaction, stage: StoredStage) -> None:
