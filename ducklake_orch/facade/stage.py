@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
 
 
-_LONGEST_NAME = 250
+_LONGEST_NAME, _LONGEST_TTL = 250, timedelta(days=3650)
 
 
 class Stage:
@@ -269,9 +269,11 @@ def get_stage(
     from ducklake_orch.catalog.transactions import create_stage, discard_stage, find_stage
     from ducklake_orch.engine.exactly_once import refuse_managed, refuse_read_only
 
-    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME:
-        raise ConfigError(f"The name of a stage has 1 to {_LONGEST_NAME} characters, not {name!r}.")
+    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or "\0" in name:
+        raise ConfigError(f"The name of a stage has 1 to {_LONGEST_NAME} characters, not {str(name)[:80]!r}.")
     lasts = read_argument("ttl", parse_duration, ttl)
+    if lasts > _LONGEST_TTL:
+        raise ConfigError(f"`ttl` = {ttl!r} is longer than {_LONGEST_TTL.days} days.", remedy="Give a shorter one.")
     doing = f"opening the stage `{name}`"
     if create:
         refuse_read_only(lake.config, doing)

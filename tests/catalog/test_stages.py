@@ -8,6 +8,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import (
+    ConfigError,
     ConflictError,
     ObjectNotFoundError,
     TableDroppedError,
@@ -275,3 +276,12 @@ def test_the_extension_sees_nothing_of_a_stage(shop: DuckLake) -> None:
         assert con.execute("SELECT count(*) FROM orders").fetchall() == [(5,)]
         assert {row[0] for row in con.execute("SHOW TABLES").fetchall()} == {"orders", "returns"}
     assert shop.snapshots() == before
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("name", "ttl"), [("", "1 day"), ("x" * 251, "1 day"), ("a\0b", "1 day"), ("a", "-1 s"), ("a", "99999999 days")]
+)
+def test_a_stage_that_cannot_be_kept_is_refused(name: str, ttl: str, lake: DuckLake) -> None:
+    with pytest.raises(ConfigError):
+        lake.stage(name, ttl=ttl)
