@@ -32,12 +32,13 @@ class Stage:
     one table.
 
     Attributes:
+        lake: The lake.
         name: The name of the stage.
     """
 
     def __init__(self, lake: "DuckLake", name: str) -> None:
         self.name = name
-        self._lake = lake
+        self.lake = lake
 
     # --- verbs ---------------------------------------------------------------------------------------------------
 
@@ -116,6 +117,12 @@ class Stage:
             return tx.read(table, spark, columns=columns, where=where)
 
     @contextmanager
+    def reader(self, *tables: str) -> "Iterator[DuckLake]":
+        """Open tables as staged, by default all, as a lake to read from in a block."""
+        with self._reading() as tx:
+            yield tx.reader(*tables)
+
+    @contextmanager
     def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Connect to all tables as staged, for reading."""
         with self._reading() as tx, tx.connect() as con:
@@ -146,11 +153,11 @@ class Stage:
             raise ObjectNotFoundError(f"The stage `{self.name}` does not change `{name}`.")
         base = stage.head.base_snapshot
         if stage.tables[name.key].change.drops:
-            gone = self._lake.read(table, snapshot=base)
+            gone = self.lake.read(table, snapshot=base)
             types = pa.array(["delete"] * gone.num_rows, pa.string())
             return gone.add_column(0, "change_type", types).slice(0, limit)
-        with self._reading() as tx:
-            feed = tx.changes(table, base + 1)
+        with self.reader(table) as lake:
+            feed = lake.changes(table, base + 1)
         columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
         return feed.select(["change_type", *columns]).slice(0, limit)
 
@@ -180,7 +187,7 @@ class Stage:
         stage = self._stored()
         if stage.head.snapshot_id is None:
             try:
-                return publish_stage(self._lake.config, stage, commit or CommitInfo(), idempotency_key)
+                return publish_stage(self.lake.config, stage, commit or CommitInfo(), idempotency_key)
             except TransactionClosedError:  # another task may have published it meanwhile
                 stage = self._stored()
                 if stage.head.snapshot_id is None:
@@ -192,7 +199,7 @@ class Stage:
         from ducklake_orch.catalog.transactions import discard_stage
 
         if (stage := self._found()) is not None:
-            discard_stage(self._lake.config, stage.head)
+            discard_stage(self.lake.config, stage.head)
 
     def _open(self, key: str | None) -> "StoredStage":
         """Return the stage as it is now; one that has ended only to work that was staged before."""
@@ -212,11 +219,11 @@ class Stage:
         from ducklake_orch.catalog.search import planning
         from ducklake_orch.catalog.transactions import find_stage
 
-        with planning(self._lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
+        with planning(self.lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
             return find_stage(metadata, self.name)
 
     def __repr__(self) -> str:
-        return f"<stage {self.name!r} of {self._lake!r}>"
+        return f"<stage {self.name!r} of {self.lake!r}>"
 
 
 class _StageTransaction(Transaction):
@@ -230,7 +237,7 @@ class _StageTransaction(Transaction):
     """
 
     def __init__(self, stage: Stage, key: str | None = None, table: str | None = None, *, writes: bool = True) -> None:
-        super().__init__(stage._lake, idempotency_key=key)
+        super().__init__(stage.lake, idempotency_key=key)
         self._stage, self._table, self._writes = stage, table, writes
         self._stored: StoredStage | None = None
 
