@@ -132,7 +132,7 @@ class LakeIOManager(dg.IOManager):
             lake, settings = self._resource.lake(), at_run_time(context)
             refuse_misspelt(what, settings)
             unowned_at = refuse_other_owners(context, lake, table, settings, self._names)
-            if self._publish != "immediately" and has_step(context):
+            if self._publish != "immediately" and has_step(context) and context.has_asset_key:
                 self._stage(context, _Output(context, lake, table, part, settings, details), obj)
                 return
             output, data = _Output(context, lake, table, part, settings, details), readable_twice(obj)
@@ -178,17 +178,18 @@ class LakeIOManager(dg.IOManager):
             refuse_misspelt(described_input(context), given, of_input=True)
             wanted, lake = wanted_frames(context), self._resource.lake()
             read = InputRead(context, lake, table, settings.get("partition_expr"), given, self._session)
-            if (stage := self._staged(context, lake)) is None:
+            if (stage := self._staged(context, lake, table)) is None:
                 return read.frames(wanted)
             with stage.transaction() as tx:
                 return replace(read, lake=tx.reader(str(table))).frames(wanted)
 
-    def _staged(self, context: dg.InputContext, lake: DuckLake) -> Stage | None:
-        """Return the stage of the run, if it has one: an input gets what other steps of the run have staged."""
+    def _staged(self, context: dg.InputContext, lake: DuckLake, table: TableName) -> Stage | None:
+        """Return the stage of the run if it has the table: an input gets what other steps of the run have staged."""
         step = known(context, "step_context")
         if self._publish == "immediately" or step is None:
             return None
-        return stage_of(lake, step.dagster_run, step.instance)
+        stage = stage_of(lake, step.dagster_run, step.instance)
+        return stage if stage is not None and stage.has(table) else None
 
     def _session(self) -> "SparkSession":
         """Return the Spark session. Callers ask only when they need one, so that none is started in vain."""

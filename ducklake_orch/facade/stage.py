@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ducklake_orch.catalog.transactions import StoredStage
+    from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
 
@@ -127,6 +128,11 @@ class Stage:
         """Connect to all tables as staged, for reading."""
         with self._reading() as tx, tx.connect() as con:
             yield con
+
+    def has(self, table: "TableName") -> bool:
+        """Return whether the stage is open and changes a table."""
+        stage = self._stored()
+        return stage.head.snapshot_id is None and table.key in stage.tables
 
     def tables(self) -> list[StagedTable]:
         """List the tables that publishing would change, with the rows that would come and go."""
