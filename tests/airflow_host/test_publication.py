@@ -156,7 +156,7 @@ def test_a_custom_task_reads_and_writes_the_stage_by_the_hook(conn_id: str, tmp_
 def test_sql_in_the_lake_itself_is_refused_in_a_publication(conn_id: str) -> None:
     with (
         DAG("sql", schedule=None, start_date=DAY),
-        pytest.raises(ConfigError, match="Task `sql.delete` runs SQL in the lake"),
+        pytest.raises(ConfigError, match=r"Task `sql\.delete` runs SQL in the lake"),
         publication_task_group("sql"),
     ):
         DuckLakeExecuteOperator(task_id="delete", command="DELETE FROM t")
