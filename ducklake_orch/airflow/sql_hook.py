@@ -74,8 +74,7 @@ class SqlHook(DbApiHook):
         config, found = self.lake().config, self._open_stage(stage or self.stage)
         with ExitStack() as stack:
             if found is not None:
-                draft = stack.enter_context(found.transaction()).reader()
-                config = draft.config.model_copy(update={"read_only": True})
+                config = stack.enter_context(found.reader()).config.model_copy(update={"read_only": True})
             return HookConnection(config, self._commit_info(), self.schema, stack.pop_all())
 
     def _open_stage(self, name: str | None) -> Stage | None:

@@ -65,8 +65,8 @@ class Writing:
 
         @cache
         def stored() -> dict[str, str]:
-            with stage.transaction() as tx:
-                return _stored_types(tx.reader(self.table), self.table)
+            with stage.reader(self.table) as lake:
+                return _stored_types(lake, self.table)
 
         return reference(hook, *self._write(hook.lake(), stored, data, part, work, write)) | {STAGE: stage.name}
 

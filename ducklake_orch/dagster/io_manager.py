@@ -180,8 +180,8 @@ class LakeIOManager(dg.IOManager):
             read = InputRead(context, lake, table, settings.get("partition_expr"), given, self._session)
             if (stage := self._staged(context, lake, table)) is None:
                 return read.frames(wanted)
-            with stage.transaction() as tx:
-                return replace(read, lake=tx.reader(str(table))).frames(wanted)
+            with stage.reader(str(table)) as staged:
+                return replace(read, lake=staged).frames(wanted)
 
     def _staged(self, context: dg.InputContext, lake: DuckLake, table: TableName) -> Stage | None:
         """Return the stage of the run if it has the table: an input gets what other steps of the run have staged."""
