@@ -60,7 +60,12 @@ class Stage:
         return _StageTransaction(self, idempotency_key)
 
     def write(self, data: Any, table: str, *, mode: str, **arguments: Any) -> WriteResult:
-        """Write data to a table; arguments as for `Transaction.write`, and `idempotency_key`."""
+        """Write data to a table; arguments as for `Transaction.write`, and `idempotency_key`.
+
+        With a key, appended rows are not appended again. Other modes replace again what they replace.
+        """
+        if mode != "append":
+            arguments.pop("idempotency_key", None)
         return self._run(table, arguments, lambda tx: tx.write(data, table, mode=mode, **arguments))
 
     def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:

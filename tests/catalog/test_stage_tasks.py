@@ -146,6 +146,28 @@ def test_a_key_is_for_one_table_as_in_the_lake(lake_of_a: DuckLake) -> None:
 
 
 @on_sqlite
+def test_rows_that_are_replaced_are_replaced_again_with_the_same_key(lake_of_a: DuckLake) -> None:
+    stage = lake_of_a.stage("nightly")
+    for number in (3, 4):
+        assert not stage.write(numbers(number), "a", mode="overwrite", idempotency_key="k").replayed
+    stage.publish()
+    assert ids(lake_of_a.read("a")) == [4]
+
+
+@catalogs(quick=[SQLITE])
+def test_published_rows_are_not_appended_again_with_their_key(lake_of_a: DuckLake) -> None:
+    first, second = lake_of_a.stage("first"), lake_of_a.stage("second")
+    for table in ("a", "new"):
+        first.write(numbers(3), table, mode="append", idempotency_key="k")
+    published = first.publish().snapshot_id
+    for table in ("a", "new"):
+        assert second.write(numbers(3), table, mode="append", idempotency_key="k").replayed
+        again = lake_of_a.write(numbers(3), table, mode="append", idempotency_key="k")
+        assert (again.replayed, again.snapshot_id) == (True, published)
+    assert (ids(lake_of_a.read("a")), ids(lake_of_a.read("new"))) == ([1, 2, 3], [3])
+
+
+@on_sqlite
 def test_a_key_is_remembered_when_nothing_is_left_of_its_work(lake: DuckLake) -> None:
     stage = lake.stage("nightly")
     stage.write(numbers(1), "x", mode="append", idempotency_key="k")

@@ -57,7 +57,7 @@ def commit_changes(
         prepare_inlined(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
         for change in changes
     ]
-    keys = [given for given in (key, *(change.key for change in changes)) if given is not None]
+    keys = [*([key] if key is not None else []), *(given for change in changes for given in change.keys)]
     for given in keys:
         idempotency.check_key(given)
     if keys:
@@ -97,7 +97,7 @@ class _Commit:
     def run(self) -> list[Committed]:
         """Check all changes for conflicts and write the snapshot, both against the latest state of the catalog."""
         transaction, latest = self.transaction, self.transaction.latest
-        if self.key is not None or any(part.change.key is not None for part in self.parts):
+        if self.key is not None or any(part.change.keys for part in self.parts):
             idempotency.make_table_in(transaction)
         if (
             self.key is not None

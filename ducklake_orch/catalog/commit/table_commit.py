@@ -158,8 +158,8 @@ class TableCommit:
         self._add_files(table, snapshot)
         self._add_inlined(table, snapshot)
         insert_delete_files(transaction, table, self.deletes, self.first_id + self.ready.mappings + self.ready.count)
-        if change.key is not None:
-            idempotency.record(transaction, table.table_id, change.key, snapshot, self.write.write_id)
+        for key in change.keys:
+            idempotency.record(transaction, table.table_id, key, snapshot, self.write.write_id)
         self.done = Committed(
             snapshot,
             transaction.latest.snapshot_id,

@@ -1,8 +1,9 @@
 """Commit what a transaction did to its draft to the lake, as one snapshot."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from ducklake_orch.catalog.commit import (
     WHOLE_LAKE,
@@ -22,6 +23,7 @@ from ducklake_orch.catalog.transactions.net_change import drafted_tables, net_ch
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, remove_unused
 from ducklake_orch.errors import (
@@ -66,6 +68,7 @@ def publish(
     key: str | None = None,
     expect_snapshot: int | None = None,
     reads: Reads | None = None,
+    staged_keys: Mapping[TableName, Sequence[str]] = MappingProxyType({}),
     closing: Closing | None = None,
     what: str = "transaction",
     remedy: str = "Run the transaction again.",
@@ -78,6 +81,7 @@ def publish(
         key: The caller's idempotency key.
         expect_snapshot: Refuse to replace rows that have changed since this snapshot.
         reads: What no other commit may have changed.
+        staged_keys: The keys of staged work, by the keys of the tables' names.
         closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
         what: What is committed, for messages.
         remedy: What to do after a conflict.
@@ -90,7 +94,8 @@ def publish(
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
             for table in drafted_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
-                    changes.append(replace(change, expect_snapshot=expect_snapshot if change.remove else None))
+                    expected, keys = expect_snapshot if change.remove else None, staged_keys.get(table.name.key, ())
+                    changes.append(replace(change, expect_snapshot=expected, staged_keys=tuple(keys)))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)

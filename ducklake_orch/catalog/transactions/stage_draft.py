@@ -5,7 +5,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from ducklake_orch.catalog.commit import Committed, ExactRows, NotAlignedError, Reads, TableChange, commit_changes
+from ducklake_orch.catalog.commit import (
+    Committed,
+    ExactRows,
+    NotAlignedError,
+    Reads,
+    TableChange,
+    commit_changes,
+    find_key,
+    has_keys,
+)
 from ducklake_orch.catalog.metadata import Metadata, origin
 from ducklake_orch.catalog.scan import count
 from ducklake_orch.catalog.search import planning
@@ -19,6 +28,7 @@ from ducklake_orch.catalog.transactions.stage_rows import (
     StoredWork,
     find_stage,
     open_stage,
+    parsed_key,
     store_changes,
 )
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
@@ -53,13 +63,18 @@ class StageDraft:
 
     Attributes:
         draft: The draft.
-        earlier: A snapshot for the results of work that is staged already, whose verbs do nothing; else None.
+        earlier: A snapshot for the results of work that is staged or committed already, whose verbs do nothing.
     """
 
     def __init__(self, lake: LakeConfig, stage: StoredStage, write: Write, key: str | None = None) -> None:
         self._stage, self._write, self._key = stage, write, key
         published, base = stage.head.snapshot_id, stage.head.base_snapshot
-        self.earlier = (base if published is None else published) if key and key in stage.keys.values() else None
+        if key is None:
+            self.earlier = None
+        elif key in stage.keys.values():
+            self.earlier = base if published is None else published
+        else:
+            self.earlier = _committed_snapshot(lake, key)
         self.draft = Draft(lake, write, base if published is None else None)
         try:
             _restore(self.draft, stage)
@@ -194,6 +209,14 @@ def refusing_ended(lake: LakeConfig, head: StageHead) -> Iterator[None]:
     with planning(lake, f"Reading the stage `{head.name}`", reads=True) as metadata:
         open_stage(metadata, head)
     raise failure
+
+
+def _committed_snapshot(lake: LakeConfig, scoped: str) -> int | None:
+    """Return the snapshot that committed work with a key to its table, in another stage or without one."""
+    name, key = parsed_key(scoped)
+    with planning(lake, "Looking for earlier commits", reads=True) as metadata:
+        table = metadata.find_table(name, metadata.latest().snapshot_id) if name is not None else None
+        return find_key(metadata, table.table_id, key) if table is not None and has_keys(metadata) else None
 
 
 def _restore(draft: Draft, stage: StoredStage) -> None:

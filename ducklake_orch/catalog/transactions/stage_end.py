@@ -88,6 +88,7 @@ def _publish_once(
                     draft,
                     write,
                     key=key,
+                    staged_keys=stage.table_keys(),
                     closing=partial(mark_published, stage=stage),
                     what=f"stage `{stage.head.name}`",
                     remedy="Look at it, then discard it and stage its work again.",

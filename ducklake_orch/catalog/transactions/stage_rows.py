@@ -24,7 +24,7 @@ from ducklake_orch.catalog.transactions.stored_change import StoredChange
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.exactly_once import Write
-from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.engine.quoting import TableName, literal, table_name
 from ducklake_orch.errors import TransactionClosedError
 
 # Each text is stored in parts, because MySQL's TEXT has at most 65,535 bytes.
@@ -118,6 +118,14 @@ class StoredStage:
         """The idempotency keys of everything that was staged, by write id."""
         return {**self.head.published, **{write_id: work.key for write_id, work in self.works.items()}}
 
+    def table_keys(self) -> dict[TableName, list[str]]:
+        """Return the idempotency keys of single tables, by the keys of their names."""
+        found: dict[TableName, list[str]] = {}
+        for table, key in (parsed_key(key) for key in self.keys.values() if key is not None):
+            if table is not None:
+                found.setdefault(table, []).append(key)
+        return found
+
     @property
     def own_files(self) -> list[str]:
         """The paths of all files that were written for it, without those of other programs."""
@@ -138,6 +146,12 @@ _HEADS, _CHANGES, _WORKS = TypeAdapter(StageHead), TypeAdapter(StoredChange), Ty
 def scoped_key(key: str | None, table: TableName | None = None) -> str | None:
     """Return an idempotency key with what it covers: a table, or everything that a block stages."""
     return None if key is None else json.dumps([str(table.key) if table else None, key])
+
+
+def parsed_key(scoped: str) -> tuple[TableName | None, str]:
+    """Return what a key covers, as `scoped_key` got it, and the key."""
+    table, key = json.loads(scoped)
+    return table_name(table).key if table is not None else None, key
 
 
 def create_stage(config: LakeConfig, name: str, ttl: timedelta, author: str | None) -> None:
