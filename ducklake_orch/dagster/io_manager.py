@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Resource
 from ducklake_orch.dagster.event_metadata import failures

@@ -7,8 +7,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.units import parse_duration, read_argument
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, TransactionClosedError
-from ducklake_orch.facade.transaction import Transaction, _Open
+from ducklake_orch.errors import (
+    ConfigError,
+    DuckLakeOrchError,
+    LakeNotFoundError,
+    ObjectNotFoundError,
+    TransactionClosedError,
+)
+from ducklake_orch.facade.transaction import Opened, Transaction
 from ducklake_orch.results import CommitInfo, StagedTable, StageInfo, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
@@ -265,7 +271,7 @@ class _StageTransaction(Transaction):
             if error is not None:
                 raise error
 
-    def _begin(self) -> _Open:
+    def _begin(self) -> Opened:
         from ducklake_orch.catalog.commit import check_key
         from ducklake_orch.catalog.transactions import StageDraft, scoped_key
         from ducklake_orch.engine.exactly_once import Write
@@ -276,7 +282,7 @@ class _StageTransaction(Transaction):
         key = scoped_key(self._key, table_name(self._table) if self._table is not None else None)
         write = Write(f"{'staging in' if self._writes else 'reading'} `{self._stage.name}`")
         stored = self._stored = self._stage._open(key)
-        return _Open(self._lake, write, lambda lake, write: StageDraft(lake, stored, write, key), writes=self._writes)
+        return Opened(self._lake, write, lambda lake, write: StageDraft(lake, stored, write, key), writes=self._writes)
 
 
 def get_stage(
@@ -310,12 +316,17 @@ def get_stage(
 
 
 def list_stages(lake: "DuckLake") -> list[StageInfo]:
-    """Return all stages, oldest first."""
+    """Return all stages, oldest first; none if the first write is still to create the lake."""
     from ducklake_orch.catalog.search import planning
     from ducklake_orch.catalog.transactions import find_stages
 
-    with planning(lake.config, "Listing stages", reads=True) as metadata:
-        stages = find_stages(metadata)
+    try:
+        with planning(lake.config, "Listing stages", reads=True) as metadata:
+            stages = find_stages(metadata)
+    except LakeNotFoundError:
+        if not lake.config.create_if_missing:
+            raise
+        return []
     return [_info(stage) for stage in stages]
 
 

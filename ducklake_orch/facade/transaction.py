@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ISOLATIONS = ("snapshot", "serializable")
 # The transactions that are open where the code runs.
-_OPEN: ContextVar[tuple["_Open", ...]] = ContextVar("open transactions", default=())
+_OPEN: ContextVar[tuple["Opened", ...]] = ContextVar("open transactions", default=())
 
 
 class Transaction:
@@ -54,7 +54,7 @@ class Transaction:
         self._commit = commit or CommitInfo()
         self._expect_snapshot = expect_snapshot
         self._isolation = isolation
-        self._open: _Open | None = None
+        self._open: Opened | None = None
         self._ended = False
 
     def __enter__(self) -> Self:
@@ -63,14 +63,14 @@ class Transaction:
         self._open = self._begin()
         return self
 
-    def _begin(self) -> "_Open":
+    def _begin(self) -> "Opened":
         from ducklake_orch.catalog.commit import check_key
         from ducklake_orch.catalog.transactions import LakeDraft
         from ducklake_orch.engine.exactly_once import Write
 
         if self._key is not None:
             check_key(self._key)
-        return _Open(
+        return Opened(
             self._lake, Write("a transaction", self._commit), lambda lake, write: LakeDraft(lake, write, self._key)
         )
 
@@ -221,7 +221,7 @@ class Transaction:
             raise ConfigError("A transaction inlines no rows.", remedy="Leave `inline` out.")
         return self._used().run(mode, table, verb)
 
-    def _used(self) -> "_Open":
+    def _used(self) -> "Opened":
         if self._open is None:
             how = "has ended" if self._ended else "has not begun"
             raise TransactionClosedError(f"The transaction {how}.", remedy="Use it within `with lake.transaction()`.")
@@ -229,7 +229,7 @@ class Transaction:
         return self._open
 
 
-class _Open:
+class Opened:
     """A transaction within its block.
 
     Args:

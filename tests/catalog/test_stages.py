@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -285,3 +286,10 @@ def test_the_extension_sees_nothing_of_a_stage(shop: DuckLake) -> None:
 def test_a_stage_that_cannot_be_kept_is_refused(name: str, ttl: str, lake: DuckLake) -> None:
     with pytest.raises(ConfigError):
         lake.stage(name, ttl=ttl)
+
+
+def test_a_lake_that_is_still_to_be_created_has_no_stages(tmp_path: Path) -> None:
+    lake = DuckLake.local(str(tmp_path / "new"))
+    assert lake.stages() == []
+    lake.stage("first").write(orders(1), "orders", mode="append")
+    assert [stage.name for stage in lake.stages()] == ["first"]
