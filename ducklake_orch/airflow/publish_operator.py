@@ -48,8 +48,8 @@ class DuckLakePublishOperator(StageOperator):
         **kwargs: Arguments of every operator. `outlets` are the assets of the tables.
     """
 
-    def __init__(self, *, writers: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, *, stage: str, writers: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(stage=stage, **kwargs)
         self.writers = list(writers)
 
     def execute(self, context: Context) -> dict[str, Any]:
