@@ -10,7 +10,6 @@ from airflow.sdk.log import mask_secret
 
 from ducklake_orch.airflow.connection import LakeConnectionSettings, is_extra_key, read_connection, secrets_of
 from ducklake_orch.airflow.connection_check import check_connection
-from ducklake_orch.airflow.run_stage import open_stage
 from ducklake_orch.airflow.sql_hook import SqlHook
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import session_of
@@ -43,7 +42,6 @@ class DuckLakeHook(SqlHook):
     Args:
         ducklake_conn_id: The connection.
         schema: The lake's schema of table names without a schema; `main` by default. `database` means the same.
-        stage: The name of a stage. `read`, `write`, and SQL that reads use it instead of the lake, while it is open.
         log_sql: Whether to log the statements of `run`.
         connection: The connection itself, instead of its id.
     """
@@ -57,7 +55,7 @@ class DuckLakeHook(SqlHook):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Airflow's own operators also pass the extra of the connection to the hook.
         given = [name for name in kwargs if not is_extra_key(name)]
-        known = ("ducklake_conn_id", "schema", "database", "stage", "log_sql", "logger_name", "connection")
+        known = ("ducklake_conn_id", "schema", "database", "log_sql", "logger_name", "connection")
         refuse_unknown("DuckLakeHook", given, known)
         super().__init__(*args, **kwargs)
 
@@ -105,11 +103,9 @@ class DuckLakeHook(SqlHook):
             snapshot: The snapshot to read; by default the latest.
         """
         check_kind(kind, "`kind`")
-        stage = self._open_stage(self.stage)
-        selection: dict[str, Any] = {"columns": columns, "where": where, "snapshot": snapshot}
-        if stage is not None:
-            selection |= {"stage": stage.name}
-        return read_as(self.lake(), kind, self._name(table), self.spark, **selection)
+        return read_as(
+            self.lake(), kind, self._name(table), self.spark, columns=columns, where=where, snapshot=snapshot
+        )
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
         """Write data to a table, as `DuckLake.write` does. All attempts of a task share an idempotency key.
@@ -123,9 +119,6 @@ class DuckLakeHook(SqlHook):
         if (work := Work.running()) is not None:
             more.setdefault("idempotency_key", work.idempotency_key(self._name(table)))
             more.setdefault("commit", work.commit_info(f"{mode} to {table}"))
-        if self.stage is not None:
-            more.pop("commit", None)  # that of the publication names what it publishes
-            return open_stage(self.lake(), self.stage).write(data, self._name(table), mode=mode, **more)
         result = self.lake().write(data, self._name(table), mode=mode, **more)
         if result.replayed:
             self.log.warning(replayed(result))

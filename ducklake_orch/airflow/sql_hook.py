@@ -1,7 +1,6 @@
 """The hook as a SQL hook: what Airflow's own SQL operators, checks, transfers and sensors use."""
 
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import ExitStack
 from functools import cache, cached_property
 from itertools import chain, islice
 from typing import Any
@@ -13,7 +12,6 @@ from ducklake_orch.airflow.assets import SCHEME
 from ducklake_orch.airflow.dbapi import HookConnection, HookCursor, Parameters
 from ducklake_orch.airflow.insert_statements import chunks, insert_sql, keyed_rows_sql, literal_rows
 from ducklake_orch.airflow.query_frames import Query, check_options, read_chunks, read_frame
-from ducklake_orch.airflow.run_stage import last_stage
 from ducklake_orch.airflow.sql_dialect import LakeDialect, LakeInspector
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.config.arguments import refuse_unknown
@@ -21,7 +19,6 @@ from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.scripts import redact, split
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
-from ducklake_orch.facade.stage import Stage
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo
 
@@ -39,49 +36,26 @@ class SqlHook(DbApiHook):
     Args:
         schema: The lake's schema of table names without a schema; `main` by default. Operators call it `database`.
         database: Another name of `schema`.
-        stage: The name of a stage that the hook reads instead of the lake, while it is open.
     """
 
     supports_autocommit = True
     _placeholder = "?"
 
-    def __init__(
-        self,
-        *args: Any,
-        schema: str | None = None,
-        database: str | None = None,
-        stage: str | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *args: Any, schema: str | None = None, database: str | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if schema and database and schema != database:
             raise ConfigError(
                 f"`schema` = {schema!r} and `database` = {database!r} name two schemas.", remedy="Give one of them."
             )
         self.schema = schema or database
-        self.stage = stage
 
     def lake(self) -> DuckLake:
         """Return the lake."""
         raise NotImplementedError
 
-    def get_conn(self, stage: str | None = None) -> HookConnection:
-        """Open a connection to the lake. Its writes wait for the catalog's lock, and their snapshots name the task.
-
-        Args:
-            stage: The name of a stage to read, while it is open; by default the hook's.
-        """
-        config, found = self.lake().config, self._open_stage(stage or self.stage)
-        with ExitStack() as stack:
-            if found is not None:
-                config = stack.enter_context(found.reader()).config.model_copy(update={"read_only": True})
-            return HookConnection(config, self._commit_info(), self.schema, stack.pop_all())
-
-    def _open_stage(self, name: str | None) -> Stage | None:
-        """Return the open stage of a name; None if nothing is staged under it, or all is published."""
-        if name is None or (found := last_stage(self.lake(), name)) is None or found.status != "open":
-            return None
-        return self.lake().stage(found.name)
+    def get_conn(self) -> HookConnection:
+        """Open a connection to the lake. Its writes wait for the catalog's lock, and their snapshots name the task."""
+        return HookConnection(self.lake().config, self._commit_info(), self.schema)
 
     # --- names -------------------------------------------------------------------------------------------------------
 

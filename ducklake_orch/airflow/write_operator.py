@@ -11,13 +11,11 @@ from ducklake_orch.airflow.base_operator import LakeOperator
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
 from ducklake_orch.airflow.lineage import lineage
 from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
-from ducklake_orch.airflow.run_stage import open_stage
 from ducklake_orch.airflow.table_assets import assets_of_tables, with_outlet
-from ducklake_orch.airflow.table_write import STAGE, Writing, reference
+from ducklake_orch.airflow.table_write import Writing, reference
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.facade.stage import Stage
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -53,8 +51,7 @@ class TableWriter(LakeOperator):
         sort_by: Sort keys of a new table.
         schema_evolution: `error`, `add` or `promote`.
         idempotency_key: A key to use instead of the task's.
-        stage: The name of a stage to add the rows to, instead of writing them; `publication_task_group` sets it.
-        **kwargs: Arguments of every operator; `outlets` is the table's asset by default, unless there is a stage.
+        **kwargs: Arguments of every operator; `outlets` is the table's asset by default.
     """
 
     template_fields = (
@@ -65,7 +62,6 @@ class TableWriter(LakeOperator):
         "keys",
         "where",
         "idempotency_key",
-        "stage",
     )
 
     def __init__(
@@ -86,7 +82,6 @@ class TableWriter(LakeOperator):
         sort_by: Sequence[str] | None = None,
         schema_evolution: str = "error",
         idempotency_key: str | None = None,
-        stage: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(ducklake_conn_id=ducklake_conn_id, **kwargs)
@@ -105,7 +100,6 @@ class TableWriter(LakeOperator):
         self.sort_by = sort_by
         self.schema_evolution = schema_evolution
         self.idempotency_key = idempotency_key
-        self.stage = stage
         # Reported to OpenLineage after the task.
         self._read: list[str] = []
         self._written: dict[str, Any] | None = None
@@ -130,8 +124,6 @@ class TableWriter(LakeOperator):
             part = self._partitioning.slice(f"Task `{work.task_id}`", self._keys(), context)
             keys = part.texts if part is not None else []
             rows = self.frame({**context, "partition_keys": keys}, spark)
-            if self.stage is not None:
-                return self._writing.add_to(self._open_stage(work), self.hook, rows, part, work)
             written = self._writing.write(self.hook, rows, part, work)
             report(context, self.outlets, written, keys)
             self._written = written
@@ -140,9 +132,6 @@ class TableWriter(LakeOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any] | None":
         """Return for OpenLineage what the task read and wrote."""
         return lineage(self.hook, self._read, self._written) if self._written is not None else None
-
-    def _open_stage(self, work: Work) -> Stage:
-        return open_stage(self.hook.lake(), str(self.stage), author=f"airflow dag {work.dag_id}, run {work.run_id}")
 
     def _keys(self) -> Keys:
         """Return the keys of the task; None if it takes those of its run."""
@@ -234,13 +223,9 @@ class DuckLakeWriteOperator(TableWriter):
             return call(self.python_callable, [], given, spark)
         session, lake = spark.session(), self.hook.lake()
         # All views read one snapshot, so that they are consistent with each other.
-        at: dict[str, Any] = {}
-        if self.stage is not None:
-            at = {"stage": self._open_stage(Work.of(context)).name}
-        elif self.views:
-            at = {"snapshot": lake.snapshots(limit=1)[0].snapshot_id}
+        at = lake.snapshots(limit=1)[0].snapshot_id if self.views else None
         for name, table in (self.views or {}).items():
-            lake.read(table, session, **at).createOrReplaceTempView(name)
+            lake.read(table, session, snapshot=at).createOrReplaceTempView(name)
             self._read.append(table)
         return session.sql(str(self.sql))
 
@@ -249,15 +234,13 @@ class DuckLakeWriteOperator(TableWriter):
         with self.working(f"Files were not added to `{self.table}`"):
             if self.mode not in (None, "append"):
                 raise ConfigError(f"Files are always appended, but `mode` is {self.mode!r}.", remedy="Omit `mode`.")
-            key = self.idempotency_key or work.idempotency_key(self.table)
-            if self.stage is not None:
-                stage = self._open_stage(work)
-                result = stage.add_files(self.table, files, idempotency_key=key)
-                return reference(hook, result, None, None) | {STAGE: stage.name}
-            info = work.commit_info(f"files for {self.table}")
-            written = reference(
-                hook, hook.lake().add_files(self.table, files, idempotency_key=key, commit=info), None, None
+            result = hook.lake().add_files(
+                self.table,
+                files,
+                idempotency_key=self.idempotency_key or work.idempotency_key(self.table),
+                commit=work.commit_info(f"files for {self.table}"),
             )
+            written = reference(hook, result, None, None)
             report(context, self.outlets, written, [])
             self._written = written
             return written

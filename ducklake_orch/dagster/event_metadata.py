@@ -13,7 +13,6 @@ from ducklake_orch.host_partitions.metadata_keys import result_metadata
 from ducklake_orch.results import Column, WriteResult
 
 if TYPE_CHECKING:
-    from ducklake_orch.facade.stage import Stage
     from ducklake_orch.lake import DuckLake
 
 # One query counts the rows of this many partitions.
@@ -35,18 +34,6 @@ def write_metadata(
     """
     columns = lake.table(str(table)).schema(snapshot=result.snapshot_id)
     return {**result_metadata(lake, table, result), "dagster/column_schema": column_schema(columns, descriptions or {})}
-
-
-def staged(metadata: Mapping[str, Any], stage: "Stage") -> dict[str, Any]:
-    """Return the metadata of a write to a stage: it has no snapshot yet, and tells how to look at it and until when."""
-    expires = next(found.expires for found in stage.lake.stages() if found.name == stage.name)
-    kept = {key: value for key, value in metadata.items() if not key.endswith("snapshot_id")}
-    how = f"ducklake-orch diff '{stage.name}' {metadata['dagster/table_name']}"
-    return kept | {
-        "ducklake/stage": stage.name,
-        "ducklake/staged_until": dg.MetadataValue.timestamp(expires),
-        "ducklake/staged_rows": dg.MetadataValue.md(f"`{how}`"),
-    }
 
 
 def partition_keys(part: Slice) -> dict[str, Any]:

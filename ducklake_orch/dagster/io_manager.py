@@ -1,13 +1,12 @@
 """The IO manager: stores outputs as tables of a lake, and reads tables as inputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
-from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Resource
 from ducklake_orch.dagster.event_metadata import failures
@@ -15,9 +14,8 @@ from ducklake_orch.dagster.frame_lineage import frame_lineage
 from ducklake_orch.dagster.input_read import InputRead
 from ducklake_orch.dagster.io_context import may_be_none, slice_of, wanted_frames
 from ducklake_orch.dagster.metadata_settings import WRITE_OPTIONS, refuse_misspelt
-from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key, known
+from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
 from ducklake_orch.dagster.resource import LakeResource
-from ducklake_orch.dagster.run_stage import PUBLISH, open_stage_of, publish_whole_run, stage_of
 from ducklake_orch.dagster.table_names import (
     DEFAULT_SCHEMA,
     TableNames,
@@ -36,7 +34,6 @@ from ducklake_orch.errors import (
     ObjectNotFoundError,
     SnapshotChangedError,
 )
-from ducklake_orch.facade.stage import Stage
 from ducklake_orch.host_partitions import (
     PartitionColumn,
     Slice,
@@ -80,11 +77,6 @@ class DuckLakeIOManager(Resource, dg.ConfigurableIOManagerFactory):  # type: ign
         description="Schema of all assets whose metadata name none; with `main`, the keys of assets name schemas.",
     )
     schema_prefix: str = Field(default="", description="Begins the name of every schema, such as `dev_alice_`.")
-    publish: str = Field(
-        default="immediately",
-        description="When readers see outputs: `immediately`; all of a `run` together; or `after_checks`, when the"
-        " asset of `ducklake_publication` runs.",
-    )
 
     @property
     def table_names(self) -> TableNames:
@@ -96,9 +88,7 @@ class DuckLakeIOManager(Resource, dg.ConfigurableIOManagerFactory):  # type: ign
 
     def create_io_manager(self, context: dg.InitResourceContext) -> dg.IOManager:
         """Return the IO manager of a run."""
-        if self.publish not in PUBLISH:
-            raise ConfigError(f"`publish` = {self.publish!r} is unknown.", remedy=nearest(self.publish, PUBLISH))
-        return LakeIOManager(self.lake, self.table_names, self.publish)
+        return LakeIOManager(self.lake, self.table_names)
 
 
 class LakeIOManager(dg.IOManager):
@@ -107,13 +97,11 @@ class LakeIOManager(dg.IOManager):
     Args:
         resource: The lake.
         names: The rule that names tables.
-        publish: When readers see outputs.
     """
 
-    def __init__(self, resource: LakeResource, names: TableNames, publish: str = "immediately") -> None:
+    def __init__(self, resource: LakeResource, names: TableNames) -> None:
         self._resource = resource
         self._names = names
-        self._publish = publish
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write an output as one snapshot."""
@@ -133,9 +121,6 @@ class LakeIOManager(dg.IOManager):
             lake, settings = self._resource.lake(), at_run_time(context)
             refuse_misspelt(what, settings)
             unowned_at = refuse_other_owners(context, lake, table, settings, self._names)
-            if self._publish != "immediately" and has_step(context) and context.has_asset_key:
-                self._stage(context, _Output(context, lake, table, part, settings, details), obj)
-                return
             output, data = _Output(context, lake, table, part, settings, details), readable_twice(obj)
             rows = typed(data, output.stored_types)
             if rows is None:
@@ -154,22 +139,6 @@ class LakeIOManager(dg.IOManager):
             output.set_properties(is_new)
             output.report(result, frame_lineage(context, lake, obj, self._names, settings))
 
-    def _stage(self, context: dg.OutputContext, output: "_Output", obj: Any) -> None:
-        """Add an output to the stage of its run."""
-        run, instance = context.step_context.dagster_run, context.step_context.instance
-        stage = open_stage_of(output.lake, run, instance)
-        with stage.transaction(idempotency_key=idempotency_key(context, output.part)) as tx:
-            staged = replace(output, lake=tx.reader(str(output.table)), write_to=tx.write)
-            rows = typed(readable_twice(obj), staged.stored_types)
-            if rows is None:
-                context.log.warning(not_created(described(context), output.table, obj))
-                return
-            result = staged.write(rows)
-            lineage = frame_lineage(context, output.lake, obj, self._names, output.settings)
-            staged.report(replace(result, snapshot_id=staged.lake.snapshots(1)[0].snapshot_id), lineage, stage)
-        if self._publish == "run":
-            publish_whole_run(context, stage, self._names)
-
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or the whole table."""
         upstream = context.upstream_output
@@ -179,18 +148,7 @@ class LakeIOManager(dg.IOManager):
             refuse_misspelt(described_input(context), given, of_input=True)
             wanted, lake = wanted_frames(context), self._resource.lake()
             read = InputRead(context, lake, table, settings.get("partition_expr"), given, self._session)
-            if (stage := self._staged(context, lake, table)) is None:
-                return read.frames(wanted)
-            with stage.reader(str(table)) as staged:
-                return replace(read, lake=staged).frames(wanted)
-
-    def _staged(self, context: dg.InputContext, lake: DuckLake, table: TableName) -> Stage | None:
-        """Return the stage of the run if it has the table: an input gets what other steps of the run have staged."""
-        step = known(context, "step_context")
-        if self._publish == "immediately" or step is None:
-            return None
-        stage = stage_of(lake, step.dagster_run, step.instance)
-        return stage if stage is not None and stage.has(table) else None
+            return read.frames(wanted)
 
     def _session(self) -> "SparkSession":
         """Return the Spark session. Callers ask only when they need one, so that none is started in vain."""
@@ -208,7 +166,6 @@ class _Output:
     settings: Mapping[str, Any]
     details: dict[str, Any]
     columns: Mapping[str, PartitionColumn] | None = None
-    write_to: "Callable[..., WriteResult] | None" = None
 
     def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
@@ -224,13 +181,12 @@ class _Output:
             if not stored:
                 options.setdefault("partition_by", partition_transforms(self.part, self.columns))
         where = self._replaced(mode)
-        options |= {"mode": "replace_where" if where is not None else mode, "where": where}
         try:
-            if self.write_to is not None:
-                return self.write_to(data, str(self.table), **options)
             return self.lake.write(
                 data,
                 str(self.table),
+                mode="replace_where" if where is not None else mode,
+                where=where,
                 expect_snapshot=expect_snapshot,
                 idempotency_key=idempotency_key(self.context, self.part),
                 commit=self._commit(),
@@ -268,17 +224,14 @@ class _Output:
             metadata |= event_metadata.partition_keys(self.part)
         self.context.add_output_metadata(metadata)
 
-    def report(self, result: WriteResult, lineage: dg.TableColumnLineage | None, stage: Stage | None = None) -> None:
+    def report(self, result: WriteResult, lineage: dg.TableColumnLineage | None) -> None:
         """Add the figures of the write to the event log.
 
         Args:
             result: The write.
             lineage: The column lineage that the frame shows; one in the settings replaces it.
-            stage: The stage that the output waits in.
         """
         metadata = event_metadata.write_metadata(self.lake, self.table, result, descriptions_in(self.settings))
-        if stage is not None:
-            metadata = event_metadata.staged(metadata, stage)
         if (lineage := self.settings.get(event_metadata.LINEAGE, lineage)) is not None:
             metadata[event_metadata.LINEAGE] = lineage
         where = None

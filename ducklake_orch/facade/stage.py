@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ducklake_orch.catalog.transactions import StoredStage
-    from ducklake_orch.engine.quoting import TableName
     from ducklake_orch.lake import DuckLake
 
 
+_REPLACING = ("overwrite", "overwrite_partitions", "replace_where")
 _LONGEST_NAME, _LONGEST_TTL = 250, timedelta(days=3650)
 
 
@@ -68,9 +68,9 @@ class Stage:
     def write(self, data: Any, table: str, *, mode: str, **arguments: Any) -> WriteResult:
         """Write data to a table; arguments as for `Transaction.write`, and `idempotency_key`.
 
-        With a key, appended rows are not appended again. Other modes replace again what they replace.
+        With a key, work that is staged is not repeated, except that rows which a mode replaces are replaced again.
         """
-        if mode != "append":
+        if mode in _REPLACING:
             arguments.pop("idempotency_key", None)
         return self._run(table, arguments, lambda tx: tx.write(data, table, mode=mode, **arguments))
 
@@ -139,11 +139,6 @@ class Stage:
         """Connect to all tables as staged, for reading."""
         with self._reading() as tx, tx.connect() as con:
             yield con
-
-    def has(self, table: "TableName") -> bool:
-        """Return whether the stage is open and changes a table."""
-        stage = self._stored()
-        return stage.head.snapshot_id is None and table.key in stage.tables
 
     def tables(self) -> list[StagedTable]:
         """List the tables that publishing would change, with the rows that would come and go."""

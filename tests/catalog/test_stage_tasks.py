@@ -154,6 +154,14 @@ def test_rows_that_are_replaced_are_replaced_again_with_the_same_key(lake_of_a: 
     assert ids(lake_of_a.read("a")) == [4]
 
 
+@on_sqlite
+def test_a_merge_is_not_staged_again_with_the_same_key(lake_of_a: DuckLake) -> None:
+    stage, more = lake_of_a.stage("nightly"), {"keys": ["id"], "idempotency_key": "k"}
+    assert [stage.write(numbers(2, 3), "a", mode="merge", **more).replayed for _ in range(2)] == [False, True]
+    stage.publish()
+    assert ids(lake_of_a.read("a")) == [1, 2, 3]
+
+
 @catalogs(quick=[SQLITE])
 def test_published_rows_are_not_appended_again_with_their_key(lake_of_a: DuckLake) -> None:
     first, second = lake_of_a.stage("first"), lake_of_a.stage("second")
