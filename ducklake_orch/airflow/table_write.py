@@ -8,6 +8,7 @@ from typing import Any
 from ducklake_orch.airflow.hook import DuckLakeHook, replayed
 from ducklake_orch.airflow.run_partition import Partitioning
 from ducklake_orch.airflow.task_run import Work
+from ducklake_orch.catalog.verbs import MODES
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError
@@ -17,7 +18,6 @@ from ducklake_orch.host_partitions.frame_kinds import readable_twice, types_of
 from ducklake_orch.results import WriteResult
 
 log = logging.getLogger("ducklake_orch")
-WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
 # In a reference to a table that was not created: the names of the columns.
 UNTYPED = "untyped_columns"
 # A result lists at most this many partitions.
@@ -77,8 +77,8 @@ class Writing:
 
     def _mode(self) -> str:
         mode = self.mode or "overwrite"
-        if mode not in WRITE_MODES:
-            raise ConfigError(f"`mode` = {mode!r} is unknown.", remedy=nearest(str(mode), WRITE_MODES))
+        if mode not in MODES:
+            raise ConfigError(f"`mode` = {mode!r} is unknown.", remedy=nearest(str(mode), MODES))
         return mode
 
     def _slice(

@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from ducklake_orch.catalog.verbs import MODES
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
 
@@ -24,7 +25,6 @@ WRITE_OPTIONS = {
     "schema_evolution": "schema_evolution",
     "sort_by": "sort_by",
 }
-WRITE_MODES = ("overwrite", "append", "merge", "overwrite_partitions", "replace_where", "error", "ignore")
 OUTPUT_SETTINGS = (
     *WRITE_OPTIONS,
     "comment",
@@ -90,8 +90,8 @@ def refuse_misspelt(what: str, given: Mapping[str, Any], *, of_input: bool = Fal
         if name.startswith(_PREFIX) or _is_nearly(word, known) or (of_input and word in OUTPUT_SETTINGS):
             remedy = nearest(word, known)
             raise ConfigError(f"{what}: `{name}` in the metadata is not a setting.", remedy=remedy)
-    if not of_input and (mode := given.get("write_mode", "overwrite")) not in WRITE_MODES:
-        raise ConfigError(f"{what}: `write_mode` = {mode!r} is unknown.", remedy=nearest(str(mode), WRITE_MODES))
+    if not of_input and (mode := given.get("write_mode", "overwrite")) not in MODES:
+        raise ConfigError(f"{what}: `write_mode` = {mode!r} is unknown.", remedy=nearest(str(mode), MODES))
 
 
 def _is_nearly(name: str, known: Iterable[str]) -> bool:

@@ -7,13 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.units import parse_duration, read_argument
-from ducklake_orch.errors import (
-    ConfigError,
-    DuckLakeOrchError,
-    LakeNotFoundError,
-    ObjectNotFoundError,
-    TransactionClosedError,
-)
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, TransactionClosedError
 from ducklake_orch.facade.transaction import Opened, Transaction
 from ducklake_orch.results import CommitInfo, StagedTable, StageInfo, TransactionResult, WriteResult
 
@@ -24,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ducklake_orch.catalog.transactions import StoredStage
+    from ducklake_orch.engine.session import Session
     from ducklake_orch.lake import DuckLake
 
 
@@ -39,13 +34,12 @@ class Stage:
     one table.
 
     Attributes:
-        lake: The lake.
         name: The name of the stage.
     """
 
     def __init__(self, lake: "DuckLake", name: str) -> None:
         self.name = name
-        self.lake = lake
+        self._lake = lake
 
     # --- verbs ---------------------------------------------------------------------------------------------------
 
@@ -129,12 +123,6 @@ class Stage:
             return tx.read(table, spark, columns=columns, where=where)
 
     @contextmanager
-    def reader(self, *tables: str) -> "Iterator[DuckLake]":
-        """Open tables as staged, by default all, as a lake to read from in a block."""
-        with self._reading() as tx:
-            yield tx.reader(*tables)
-
-    @contextmanager
     def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Connect to all tables as staged, for reading."""
         with self._reading() as tx, tx.connect() as con:
@@ -165,11 +153,11 @@ class Stage:
             raise ObjectNotFoundError(f"The stage `{self.name}` does not change `{name}`.")
         base = stage.head.base_snapshot
         if stage.tables[name.key].change.drops:
-            gone = self.lake.read(table, snapshot=base)
+            gone = self._lake.read(table, snapshot=base)
             types = pa.array(["delete"] * gone.num_rows, pa.string())
             return gone.add_column(0, "change_type", types).slice(0, limit)
-        with self.reader(table) as lake:
-            feed = lake.changes(table, base + 1)
+        with self._reading() as tx:
+            feed = tx.changes(table, base + 1)
         columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
         return feed.select(["change_type", *columns]).slice(0, limit)
 
@@ -199,7 +187,7 @@ class Stage:
         stage = self._stored()
         if stage.head.snapshot_id is None:
             try:
-                return publish_stage(self.lake.config, stage, commit or CommitInfo(), idempotency_key)
+                return publish_stage(self._lake.config, stage, commit or CommitInfo(), idempotency_key)
             except TransactionClosedError:  # another task may have published it meanwhile
                 stage = self._stored()
                 if stage.head.snapshot_id is None:
@@ -211,7 +199,7 @@ class Stage:
         from ducklake_orch.catalog.transactions import discard_stage
 
         if (stage := self._found()) is not None:
-            discard_stage(self.lake.config, stage.head)
+            discard_stage(self._lake.config, stage.head)
 
     def _open(self, key: str | None) -> "StoredStage":
         """Return the stage as it is now; one that has ended only to work that was staged before."""
@@ -231,11 +219,11 @@ class Stage:
         from ducklake_orch.catalog.search import planning
         from ducklake_orch.catalog.transactions import find_stage
 
-        with planning(self.lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
+        with planning(self._lake.config, f"Reading the stage `{self.name}`", reads=True) as metadata:
             return find_stage(metadata, self.name)
 
     def __repr__(self) -> str:
-        return f"<stage {self.name!r} of {self.lake!r}>"
+        return f"<stage {self.name!r} of {self._lake!r}>"
 
 
 class _StageTransaction(Transaction):
@@ -249,7 +237,7 @@ class _StageTransaction(Transaction):
     """
 
     def __init__(self, stage: Stage, key: str | None = None, table: str | None = None, *, writes: bool = True) -> None:
-        super().__init__(stage.lake, idempotency_key=key)
+        super().__init__(stage._lake, idempotency_key=key)
         self._stage, self._table, self._writes = stage, table, writes
         self._stored: StoredStage | None = None
 
@@ -267,13 +255,10 @@ class _StageTransaction(Transaction):
                 raise error
 
     def _begin(self) -> Opened:
-        from ducklake_orch.catalog.commit import check_key
         from ducklake_orch.catalog.transactions import StageDraft, scoped_key
         from ducklake_orch.engine.exactly_once import Write
         from ducklake_orch.engine.quoting import table_name
 
-        if self._key is not None:
-            check_key(self._key)
         key = scoped_key(self._key, table_name(self._table) if self._table is not None else None)
         write = Write(f"{'staging in' if self._writes else 'reading'} `{self._stage.name}`")
         stored = self._stored = self._stage._open(key)
@@ -310,19 +295,13 @@ def get_stage(
     return Stage(lake, name)
 
 
-def list_stages(lake: "DuckLake") -> list[StageInfo]:
-    """Return all stages, oldest first; none if the first write is still to create the lake."""
+def list_stages(session: "Session") -> list[StageInfo]:
+    """Return all stages, oldest first."""
     from ducklake_orch.catalog.search import planning
     from ducklake_orch.catalog.transactions import find_stages
 
-    try:
-        with planning(lake.config, "Listing stages", reads=True) as metadata:
-            stages = find_stages(metadata)
-    except LakeNotFoundError:
-        if not lake.config.create_if_missing:
-            raise
-        return []
-    return [_info(stage) for stage in stages]
+    with planning(session.config, "Listing stages", session, reads=True) as metadata:
+        return [_info(stage) for stage in find_stages(metadata)]
 
 
 def _info(stage: "StoredStage") -> StageInfo:

@@ -15,6 +15,7 @@ from ducklake_orch.results import CommitInfo, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from ducklake_orch.catalog.transactions import LakeDraft, StageDraft
     from ducklake_orch.config.lake import LakeConfig, Scalar
@@ -60,16 +61,17 @@ class Transaction:
     def __enter__(self) -> Self:
         if self._open is not None or self._ended:
             raise TransactionClosedError("This transaction has already been used.", remedy="Begin another one.")
+        if self._key is not None:
+            from ducklake_orch.catalog.commit import check_key
+
+            check_key(self._key)
         self._open = self._begin()
         return self
 
     def _begin(self) -> "Opened":
-        from ducklake_orch.catalog.commit import check_key
         from ducklake_orch.catalog.transactions import LakeDraft
         from ducklake_orch.engine.exactly_once import Write
 
-        if self._key is not None:
-            check_key(self._key)
         return Opened(
             self._lake, Write("a transaction", self._commit), lambda lake, write: LakeDraft(lake, write, self._key)
         )
@@ -194,18 +196,11 @@ class Transaction:
         opened.look_up_all()
         return opened.lake.connect(read_only=True)
 
-    def reader(self, *tables: str) -> "DuckLake":
-        """Return tables with what the transaction has done to them, as a lake to read from in the block.
-
-        Args:
-            *tables: The tables; by default all.
-        """
+    def changes(self, table: str, from_snapshot: int) -> "pa.Table":
+        """Return what the transaction has done to a table, as `DuckLake.changes` does, from a snapshot on."""
         opened = self._used()
-        for table in tables:
-            opened.look_up(table)
-        if not tables:
-            opened.look_up_all()
-        return opened.lake
+        opened.look_up(table)
+        return opened.lake.changes(table, from_snapshot)
 
     # --- state ---------------------------------------------------------------------------------------------------
 

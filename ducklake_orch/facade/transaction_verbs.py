@@ -88,4 +88,4 @@ class TransactionVerbs(LakeBase):
         """
         from ducklake_orch.facade.stage import list_stages
 
-        return list_stages(cast("DuckLake", self))
+        return self._read_if_created(list_stages, [])

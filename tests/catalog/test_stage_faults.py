@@ -1,5 +1,6 @@
 """Stages when something fails: lost answers, killed tasks, long tasks, and a discard at the wrong moment."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,6 +29,19 @@ def lose_the_answer() -> None:
     raise duckdb.IOException("server closed the connection unexpectedly")
 
 
+def store_twice(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """Make the next work be stored again, as after a lost answer, once another task has done something."""
+    store = stage_draft.store_changes
+
+    def twice(*arguments: object) -> None:
+        monkeypatch.setattr(stage_draft, "store_changes", store)
+        store(*arguments)  # type: ignore[arg-type]
+        elsewhere(meanwhile)
+        store(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(stage_draft, "store_changes", twice)
+
+
 # --- lost answers ----------------------------------------------------------------------------------------------------
 
 
@@ -47,16 +61,8 @@ def test_work_whose_answer_is_lost_is_staged_once(lake_of_a: DuckLake, monkeypat
 def test_work_whose_answer_is_lost_is_staged_once_although_another_task_goes_on(
     lake_of_a: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, store = lake_of_a.stage("nightly"), stage_draft.store_changes
-    other = DuckLake(lake_of_a.config).stage("nightly")
-
-    def store_twice(*arguments: object) -> None:
-        monkeypatch.setattr(stage_draft, "store_changes", store)
-        store(*arguments)  # type: ignore[arg-type]
-        elsewhere(lambda: other.write(numbers(3), "a", mode="append"))
-        store(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(stage_draft, "store_changes", store_twice)
+    stage, other = lake_of_a.stage("nightly"), DuckLake(lake_of_a.config).stage("nightly")
+    store_twice(monkeypatch, lambda: other.write(numbers(3), "a", mode="append"))
     stage.write(numbers(2), "a", mode="append")
     stage.publish()
     assert ids(lake_of_a.read("a")) == [1, 2, 3]
@@ -66,15 +72,8 @@ def test_work_whose_answer_is_lost_is_staged_once_although_another_task_goes_on(
 def test_work_whose_answer_is_lost_while_the_stage_is_published_counts_as_staged(
     lake_of_a: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage, store = lake_of_a.stage("nightly"), stage_draft.store_changes
-
-    def store_twice(*arguments: object) -> None:
-        monkeypatch.setattr(stage_draft, "store_changes", store)
-        store(*arguments)  # type: ignore[arg-type]
-        elsewhere(DuckLake(lake_of_a.config).stage("nightly").publish)
-        store(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(stage_draft, "store_changes", store_twice)
+    stage = lake_of_a.stage("nightly")
+    store_twice(monkeypatch, DuckLake(lake_of_a.config).stage("nightly").publish)
     stage.write(numbers(2), "a", mode="append")
     assert ids(lake_of_a.read("a")) == [1, 2]
 

@@ -145,8 +145,7 @@ def remove_lease(config: LakeConfig, write: Write, parts: Sequence[str] = ()) ->
     """Delete the lease of a write."""
 
     def delete(transaction: MetadataTransaction) -> None:
-        ids = ", ".join(_literals([write.write_id, *parts]))
-        transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({ids})")
+        _end_leases(transaction, _literals([write.write_id, *parts]))
 
     try:
         LEASES.write(config, f"deleting the lease of {write.purpose}", delete)
@@ -183,12 +182,15 @@ def lease_stage(
 
 def end_stage_leases(transaction: MetadataTransaction, stage_id: str, write_ids: Sequence[str]) -> None:
     """Delete the leases of a stage, in a transaction that also writes other rows."""
-    ids = ", ".join(_of_stage(stage_id, write_ids))
-    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({ids})")
+    _end_leases(transaction, _of_stage(stage_id, write_ids))
 
 
 def _of_stage(stage_id: str, write_ids: Sequence[str]) -> list[str]:
     return _literals([f"{_STAGE}{stage_id}", *(f"{_STAGED}{write_id}" for write_id in write_ids)])
+
+
+def _end_leases(transaction: MetadataTransaction, ids: Sequence[str]) -> None:
+    transaction.change(LEASES.name, f"DELETE FROM {{}} WHERE write_id IN ({', '.join(ids)})")
 
 
 def _replace_leases(transaction: MetadataTransaction, ids: Sequence[str], values: Sequence[str], purpose: str) -> None:

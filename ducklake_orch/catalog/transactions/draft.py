@@ -132,8 +132,8 @@ class Draft:
 
     def _config(self) -> LakeConfig:
         catalog = SQLiteCatalog(path=self._folder / "draft.sqlite")
-        changes = {"catalog": catalog, "create_if_missing": True, "data_inlining_row_limit": 0}
-        changes["read_only"] = False  # a stage can also be read in a lake that is opened for reading
+        # Not read-only: a stage can also be read in a lake that is opened for reading.
+        changes = {"catalog": catalog, "create_if_missing": True, "data_inlining_row_limit": 0, "read_only": False}
         none = dict.fromkeys(("metadata_schema", "automatic_migration"))
         return self.lake.model_copy(update=changes | none | {"options": {}, "attach_options": {}})
 

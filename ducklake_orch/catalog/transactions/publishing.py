@@ -36,6 +36,8 @@ from ducklake_orch.errors import (
 )
 
 log = logging.getLogger("ducklake_orch")
+# Errors that tell what another commit has changed.
+CONFLICTS = (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError)
 
 
 class LakeDraft:
@@ -99,7 +101,7 @@ def publish(
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)
-    except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError) as error:
+    except CONFLICTS as error:
         failure = ConflictError(
             f"The {what} that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
             remedy=remedy,

@@ -8,18 +8,17 @@ from dataclasses import replace
 from ducklake_orch.catalog.commit import (
     Committed,
     ExactRows,
-    NotAlignedError,
     Reads,
     TableChange,
     commit_changes,
-    find_key,
-    has_keys,
+    snapshot_of_key,
 )
 from ducklake_orch.catalog.metadata import Metadata, origin
 from ducklake_orch.catalog.scan import count
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
 from ducklake_orch.catalog.transactions.net_change import DraftedTable, drafted_tables, net_change
+from ducklake_orch.catalog.transactions.publishing import CONFLICTS
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedBeforeError,
     StagedMeanwhileError,
@@ -40,9 +39,6 @@ from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import (
     ConflictError,
     DuckLakeOrchError,
-    ObjectExistsError,
-    SchemaConflictError,
-    StalePlanError,
     TableDroppedError,
     UnknownOutcomeError,
 )
@@ -214,9 +210,7 @@ def refusing_ended(lake: LakeConfig, head: StageHead) -> Iterator[None]:
 def _committed_snapshot(lake: LakeConfig, scoped: str) -> int | None:
     """Return the snapshot that committed work with a key to its table, in another stage or without one."""
     name, key = parsed_key(scoped)
-    with planning(lake, "Looking for earlier commits", reads=True) as metadata:
-        table = metadata.find_table(name, metadata.latest().snapshot_id) if name is not None else None
-        return find_key(metadata, table.table_id, key) if table is not None and has_keys(metadata) else None
+    return None if name is None else snapshot_of_key(open_session(lake, entering=False), name, key)
 
 
 def _restore(draft: Draft, stage: StoredStage) -> None:
@@ -245,7 +239,7 @@ def _repeat(draft: Draft, change: TableChange) -> None:
 def _as_conflicts(stage: StoredStage, remedy: str) -> Iterator[None]:
     try:
         yield
-    except (StalePlanError, NotAlignedError, ObjectExistsError, SchemaConflictError, TableDroppedError) as error:
+    except (*CONFLICTS, TableDroppedError) as error:
         failure = ConflictError(f"Stage `{stage.head.name}`: {error.message}", remedy=remedy)
     else:
         return

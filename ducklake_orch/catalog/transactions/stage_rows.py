@@ -216,8 +216,8 @@ def store_changes(
     head = stage.head
 
     def store(transaction: MetadataTransaction) -> None:
-        found = find_stage(transaction.metadata, head.name)
-        if found is not None and found.head.stage_id == head.stage_id and work.write_id in found.keys:
+        found = _same_stage(transaction.metadata, head)
+        if found is not None and work.write_id in found.keys:
             return  # the answer to an earlier COMMIT was lost
         now = open_stage(transaction.metadata, head)
         if work.key is not None and work.key in now.keys.values():
@@ -235,11 +235,16 @@ def store_changes(
 
 def open_stage(metadata: Metadata, head: StageHead) -> StoredStage:
     """Return a stage as it is now; refuse one that has ended."""
-    found = find_stage(metadata, head.name)
-    if found is None or found.head.stage_id != head.stage_id:
+    if (found := _same_stage(metadata, head)) is None:
         raise TransactionClosedError(f"The stage `{head.name}` was discarded.", remedy="Stage the work again.")
     refuse_ended(found)
     return found
+
+
+def _same_stage(metadata: Metadata, head: StageHead) -> StoredStage | None:
+    """Return a stage as it is now; None if it is gone, also if another one has its name."""
+    found = find_stage(metadata, head.name)
+    return found if found is not None and found.head.stage_id == head.stage_id else None
 
 
 def refuse_ended(stage: StoredStage) -> None:
@@ -276,8 +281,8 @@ def end_stage(config: LakeConfig, stage: StoredStage, snapshot: int) -> None:
     """Mark a stage as published whose changes the lake already has, or that changes nothing."""
 
     def end(transaction: MetadataTransaction) -> None:
-        found = find_stage(transaction.metadata, stage.head.name)
-        if found is None or found.head.stage_id != stage.head.stage_id or found.head.snapshot_id is None:
+        found = _same_stage(transaction.metadata, stage.head)
+        if found is None or found.head.snapshot_id is None:
             mark_published(transaction, snapshot, stage)
 
     ROWS.write(config, f"ending the stage `{stage.head.name}`", end)
@@ -291,8 +296,7 @@ def delete_stage(config: LakeConfig, head: StageHead) -> StoredStage | None:
     deleted: list[StoredStage] = []
 
     def delete(transaction: MetadataTransaction) -> None:
-        found = find_stage(transaction.metadata, head.name)
-        if found is None or found.head.stage_id != head.stage_id:
+        if (found := _same_stage(transaction.metadata, head)) is None:
             return  # after a lost answer, an earlier attempt may have deleted it
         is_open = found.head.snapshot_id is None
         deleted[:] = [found] if is_open else []

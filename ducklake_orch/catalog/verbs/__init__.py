@@ -15,6 +15,6 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.verbs.row_source import ArrowRows, Job, Rows, Written
     from ducklake_orch.catalog.verbs.update import UpdateRequest, update_rows
     from ducklake_orch.catalog.verbs.write import PlannedWrite, write_table
-    from ducklake_orch.catalog.verbs.write_request import WriteRequest
+    from ducklake_orch.catalog.verbs.write_request import MODES, WriteRequest
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)
