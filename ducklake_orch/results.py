@@ -400,6 +400,7 @@ class StageInfo(Result):
         tables: The names of the tables that it changes.
         status: `open`, `published`, or `expired` until maintenance discards it.
         snapshot_id: The snapshot that it was published as.
+        stage_id: Distinguishes it from other stages that had or will have its name.
     """
 
     name: str
@@ -413,6 +414,7 @@ class StageInfo(Result):
     bytes: int
     status: Literal["open", "published", "expired"]
     snapshot_id: int | None = None
+    stage_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ducklake_orch.catalog.transactions import StoredStage
+    from ducklake_orch.config.lake import LakeConfig
     from ducklake_orch.engine.session import Session
     from ducklake_orch.lake import DuckLake
 
@@ -64,9 +65,16 @@ class Stage:
 
         With a key, work that is staged is not repeated, except that rows which a mode replaces are replaced again.
         """
-        if mode in _REPLACING:
-            arguments.pop("idempotency_key", None)
-        return self._run(table, arguments, lambda tx: tx.write(data, table, mode=mode, **arguments))
+        with self.writing(table, mode, arguments.pop("idempotency_key", None)) as tx:
+            result = tx.write(data, table, mode=mode, **arguments)
+        return tx.result.writes[-1] if tx.result is not None else result
+
+    def writing(self, table: str, mode: str, idempotency_key: str | None) -> Transaction:
+        """Begin a transaction for one write, whose key has the same effect as that of `write`.
+
+        Without a write in its block, only the key is stored.
+        """
+        return _StageTransaction(self, idempotency_key, table, replays=mode not in _REPLACING)
 
     def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
         """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
@@ -123,10 +131,24 @@ class Stage:
             return tx.read(table, spark, columns=columns, where=where)
 
     @contextmanager
+    def reader(self, *tables: str) -> "Iterator[DuckLake]":
+        """Open tables as staged, by default all, as a lake to read from in a block."""
+        with self._reading() as tx:
+            yield tx.reader(*tables)
+
+    @contextmanager
     def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Connect to all tables as staged, for reading."""
         with self._reading() as tx, tx.connect() as con:
             yield con
+
+    def info(self) -> StageInfo:
+        """Return what `DuckLake.stages` lists of the stage."""
+        return _info(self._stored())
+
+    def keys(self) -> dict[str, list[str]]:
+        """Return the idempotency keys of what is staged or was published, by table."""
+        return {str(table): keys for table, keys in self._stored().table_keys().items()}
 
     def tables(self) -> list[StagedTable]:
         """List the tables that publishing would change, with the rows that would come and go."""
@@ -156,8 +178,8 @@ class Stage:
             gone = self._lake.read(table, snapshot=base)
             types = pa.array(["delete"] * gone.num_rows, pa.string())
             return gone.add_column(0, "change_type", types).slice(0, limit)
-        with self._reading() as tx:
-            feed = tx.changes(table, base + 1)
+        with self.reader(table) as staged:
+            feed = staged.changes(table, base + 1)
         columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
         return feed.select(["change_type", *columns]).slice(0, limit)
 
@@ -202,7 +224,7 @@ class Stage:
             discard_stage(self._lake.config, stage.head)
 
     def _open(self, key: str | None) -> "StoredStage":
-        """Return the stage as it is now; one that has ended only to work that was staged before."""
+        """Return the stage as it is now; one that has ended only to work that was staged in it."""
         from ducklake_orch.catalog.transactions import refuse_ended
 
         stage = self._stored()
@@ -234,11 +256,20 @@ class _StageTransaction(Transaction):
         key: The caller's idempotency key.
         table: The table that the key is for; None if it covers everything that the block does.
         writes: Whether the block may change anything.
+        replays: Whether work with the key that is staged is not repeated.
     """
 
-    def __init__(self, stage: Stage, key: str | None = None, table: str | None = None, *, writes: bool = True) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        key: str | None = None,
+        table: str | None = None,
+        *,
+        writes: bool = True,
+        replays: bool = True,
+    ) -> None:
         super().__init__(stage._lake, idempotency_key=key)
-        self._stage, self._table, self._writes = stage, table, writes
+        self._stage, self._table, self._writes, self._replays = stage, table, writes, replays
         self._stored: StoredStage | None = None
 
     def __exit__(
@@ -262,7 +293,11 @@ class _StageTransaction(Transaction):
         key = scoped_key(self._key, table_name(self._table) if self._table is not None else None)
         write = Write(f"{'staging in' if self._writes else 'reading'} `{self._stage.name}`")
         stored = self._stored = self._stage._open(key)
-        return Opened(self._lake, write, lambda lake, write: StageDraft(lake, stored, write, key), writes=self._writes)
+
+        def begin(lake: "LakeConfig", write: Write) -> StageDraft:
+            return StageDraft(lake, stored, write, key, replays=self._replays)
+
+        return Opened(self._lake, write, begin, writes=self._writes)
 
 
 def get_stage(
@@ -307,6 +342,7 @@ def list_stages(session: "Session") -> list[StageInfo]:
 def _info(stage: "StoredStage") -> StageInfo:
     head, tables = stage.head, _tables(stage)
     return StageInfo(
+        stage_id=head.stage_id,
         name=head.name,
         created=head.created,
         expires=head.expires,

@@ -15,7 +15,6 @@ from ducklake_orch.results import CommitInfo, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
 
     from ducklake_orch.catalog.transactions import LakeDraft, StageDraft
     from ducklake_orch.config.lake import LakeConfig, Scalar
@@ -196,11 +195,14 @@ class Transaction:
         opened.look_up_all()
         return opened.lake.connect(read_only=True)
 
-    def changes(self, table: str, from_snapshot: int) -> "pa.Table":
-        """Return what the transaction has done to a table, as `DuckLake.changes` does, from a snapshot on."""
+    def reader(self, *tables: str) -> "DuckLake":
+        """Return tables with what the transaction has done to them, by default all, as a lake to read in the block."""
         opened = self._used()
-        opened.look_up(table)
-        return opened.lake.changes(table, from_snapshot)
+        for table in tables:
+            opened.look_up(table)
+        if not tables:
+            opened.look_up_all()
+        return opened.lake
 
     # --- state ---------------------------------------------------------------------------------------------------
 

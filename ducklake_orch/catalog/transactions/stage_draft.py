@@ -56,16 +56,19 @@ class StageDraft:
         stage: The stage as it was read.
         write: The work.
         key: The idempotency key of the work and what it covers.
+        replays: Whether work with the key that is staged or committed is not repeated; if not, the key is stored again.
 
     Attributes:
         draft: The draft.
         earlier: A snapshot for the results of work that is staged or committed already, whose verbs do nothing.
     """
 
-    def __init__(self, lake: LakeConfig, stage: StoredStage, write: Write, key: str | None = None) -> None:
-        self._stage, self._write, self._key = stage, write, key
+    def __init__(
+        self, lake: LakeConfig, stage: StoredStage, write: Write, key: str | None = None, *, replays: bool = True
+    ) -> None:
+        self._stage, self._write, self._key, self._replays = stage, write, key, replays
         published, base = stage.head.snapshot_id, stage.head.base_snapshot
-        if key is None:
+        if key is None or not (replays or published):
             self.earlier = None
         elif key in stage.keys.values():
             self.earlier = base if published is None else published
@@ -119,7 +122,7 @@ class StageDraft:
         storing = Write(f"staging in `{name}`", marked=False, repeatable=True)
         failure: Exception | None = None
         try:
-            store_changes(lake, stage, changes, StoredWork(write.write_id, self._key, ids, own), storing)
+            store_changes(lake, stage, changes, StoredWork(write.write_id, self._key, ids, own), storing, self._replays)
         except (DuckLakeOrchError, StagedMeanwhileError, StagedBeforeError) as error:
             failure = error
         finally:

@@ -198,6 +198,7 @@ def store_changes(
     changes: Mapping[TableName, StoredChange | None],
     work: StoredWork,
     write: Write,
+    replays: bool,
 ) -> None:
     """Store the net changes of some tables in place of those that the stage had when it was read.
 
@@ -207,10 +208,11 @@ def store_changes(
         changes: The changes by the keys of the tables' names; None where nothing is left of one.
         work: Who stores them.
         write: Tells the caller whether the outcome is known.
+        replays: Whether work is not stored when work with its key is.
 
     Raises:
         StagedMeanwhileError: When another task has stored a change of one of the tables.
-        StagedBeforeError: When work with the same key is stored.
+        StagedBeforeError: When work with the same key is stored, and the work replays.
         TransactionClosedError: When the stage has ended.
     """
     head = stage.head
@@ -220,7 +222,7 @@ def store_changes(
         if found is not None and work.write_id in found.keys:
             return  # the answer to an earlier COMMIT was lost
         now = open_stage(transaction.metadata, head)
-        if work.key is not None and work.key in now.keys.values():
+        if replays and work.key is not None and work.key in now.keys.values():
             raise StagedBeforeError
         if now.versions(changes) != stage.versions(changes):
             raise StagedMeanwhileError
