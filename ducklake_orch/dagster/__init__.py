@@ -35,6 +35,7 @@ from ducklake_orch.dagster.health_checks import build_health_checks
 from ducklake_orch.dagster.io_manager import DuckLakeIOManager
 from ducklake_orch.dagster.maintenance import MaintenanceConfig, build_maintenance_definitions
 from ducklake_orch.dagster.op_outputs import drop_op_outputs
+from ducklake_orch.dagster.publication import ducklake_publication
 from ducklake_orch.dagster.resource import DuckLakeFileResource, DuckLakeResource, SparkConfig
 from ducklake_orch.dagster.sql_assets import ducklake_sql_assets
 from ducklake_orch.dagster.step_run import pipes_extras
@@ -69,6 +70,7 @@ __all__ = [
     "check_definitions",
     "drop_op_outputs",
     "ducklake_asset_specs",
+    "ducklake_publication",
     "ducklake_snapshot_sensor",
     "ducklake_sql_assets",
     "pipes_extras",

@@ -10,7 +10,7 @@ from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.host_partitions import PartitionColumn, Slice, condition
 from ducklake_orch.host_partitions.metadata_keys import result_metadata
-from ducklake_orch.results import Column, WriteResult
+from ducklake_orch.results import Column, StageInfo, WriteResult
 
 if TYPE_CHECKING:
     from ducklake_orch.lake import DuckLake
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _BATCH = 200
 _SHOWN_KEYS = 100
 LINEAGE = "dagster/column_lineage"
+STAGE, STAGE_ID = "ducklake/stage", "ducklake/stage_id"
 
 
 def write_metadata(
@@ -34,6 +35,17 @@ def write_metadata(
     """
     columns = lake.table(str(table)).schema(snapshot=result.snapshot_id)
     return {**result_metadata(lake, table, result), "dagster/column_schema": column_schema(columns, descriptions or {})}
+
+
+def staged(metadata: Mapping[str, Any], table: TableName, stage: StageInfo) -> dict[str, Any]:
+    """Return the metadata of a write to a stage: it has no snapshot yet, and tells how to look at it and until when."""
+    kept = {key: value for key, value in metadata.items() if not key.endswith("snapshot_id")}
+    return kept | {
+        STAGE: stage.name,
+        STAGE_ID: stage.stage_id,
+        "ducklake/staged_until": dg.MetadataValue.timestamp(stage.expires),
+        "ducklake/staged_rows": dg.MetadataValue.md(f"`ducklake-orch diff '{stage.name}' {table}`"),
+    }
 
 
 def partition_keys(part: Slice) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The IO manager: stores outputs as tables of a lake, and reads tables as inputs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 from pydantic import Field
 
+from ducklake_orch.config.nearest import nearest
 from ducklake_orch.dagster import event_metadata
 from ducklake_orch.dagster.configuration import Resource
 from ducklake_orch.dagster.event_metadata import failures
@@ -14,8 +15,9 @@ from ducklake_orch.dagster.frame_lineage import frame_lineage
 from ducklake_orch.dagster.input_read import InputRead
 from ducklake_orch.dagster.io_context import may_be_none, slice_of, wanted_frames
 from ducklake_orch.dagster.metadata_settings import WRITE_OPTIONS, refuse_misspelt
-from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key
+from ducklake_orch.dagster.output_run import commit_info, has_step, idempotency_key, known
 from ducklake_orch.dagster.resource import LakeResource
+from ducklake_orch.dagster.run_stage import PUBLISH, RunStage, find_run_stage, open_run_stage
 from ducklake_orch.dagster.table_names import (
     DEFAULT_SCHEMA,
     TableNames,
@@ -26,6 +28,7 @@ from ducklake_orch.dagster.table_names import (
 )
 from ducklake_orch.dagster.table_owners import refuse_other_owners
 from ducklake_orch.dagster.table_properties import TableProperties, descriptions_in
+from ducklake_orch.dagster.whole_run import has_staged_all
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
     CommitConflictError,
@@ -46,7 +49,7 @@ from ducklake_orch.host_partitions.empty_frames import latest_snapshot, not_crea
 from ducklake_orch.host_partitions.frame_kinds import can_repeat, readable_twice, types_of
 from ducklake_orch.host_partitions.metadata_keys import table_address
 from ducklake_orch.lake import DuckLake
-from ducklake_orch.results import CommitInfo, WriteResult
+from ducklake_orch.results import CommitInfo, StageInfo, WriteResult
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -77,6 +80,14 @@ class DuckLakeIOManager(Resource, dg.ConfigurableIOManagerFactory):  # type: ign
         description="Schema of all assets whose metadata name none; with `main`, the keys of assets name schemas.",
     )
     schema_prefix: str = Field(default="", description="Begins the name of every schema, such as `dev_alice_`.")
+    publish: str = Field(
+        default="immediately",
+        description="When readers see outputs: `immediately`; all of a `run` together; or `after_checks`, when the"
+        " asset of `ducklake_publication` runs.",
+    )
+    stage_ttl: str = Field(
+        default="7 days", description="How long outputs wait to be published, after which maintenance discards them."
+    )
 
     @property
     def table_names(self) -> TableNames:
@@ -88,7 +99,9 @@ class DuckLakeIOManager(Resource, dg.ConfigurableIOManagerFactory):  # type: ign
 
     def create_io_manager(self, context: dg.InitResourceContext) -> dg.IOManager:
         """Return the IO manager of a run."""
-        return LakeIOManager(self.lake, self.table_names)
+        if self.publish not in PUBLISH:
+            raise ConfigError(f"`publish` = {self.publish!r} is unknown.", remedy=nearest(self.publish, PUBLISH))
+        return LakeIOManager(self.lake, self.table_names, self.publish, self.stage_ttl)
 
 
 class LakeIOManager(dg.IOManager):
@@ -97,11 +110,17 @@ class LakeIOManager(dg.IOManager):
     Args:
         resource: The lake.
         names: The rule that names tables.
+        publish: When readers see outputs.
+        stage_ttl: How long outputs wait to be published.
     """
 
-    def __init__(self, resource: LakeResource, names: TableNames) -> None:
+    def __init__(
+        self, resource: LakeResource, names: TableNames, publish: str = "immediately", stage_ttl: str = "7 days"
+    ) -> None:
         self._resource = resource
         self._names = names
+        self._publish = publish
+        self._stage_ttl = stage_ttl
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Write an output as one snapshot."""
@@ -109,19 +128,21 @@ class LakeIOManager(dg.IOManager):
         table = self._names.of(context, definition_of(context))
         details: dict[str, Any] = {"table": str(table)}
         with failures(f"{what} was not written to `{table}`", details):
-            if obj is None:
-                if may_be_none(context):
-                    context.log.warning(f"{what} returned None: `{table}` stays as it is.")
-                    return
-                raise ConfigError(
-                    f"{what} returned None.",
-                    remedy="Return a frame. Annotate an asset that never stores anything with `-> None`, and one that"
-                    " sometimes stores nothing with `Optional[…]` of a frame.",
-                )
             lake, settings = self._resource.lake(), at_run_time(context)
+            output = _Output(context, lake, table, part, settings, details)
+            is_staged = self._publish != "immediately" and has_step(context) and context.has_asset_key
+            if obj is None:
+                _refuse_none(context)
+                context.log.warning(f"{what} returned None: `{table}` stays as it is.")
+                if is_staged:
+                    self._stage(output, None)
+                return
             refuse_misspelt(what, settings)
             unowned_at = refuse_other_owners(context, lake, table, settings, self._names)
-            output, data = _Output(context, lake, table, part, settings, details), readable_twice(obj)
+            if is_staged:
+                self._stage(output, obj)
+                return
+            data = readable_twice(obj)
             rows = typed(data, output.stored_types)
             if rows is None:
                 context.log.warning(not_created(what, table, data))
@@ -139,6 +160,31 @@ class LakeIOManager(dg.IOManager):
             output.set_properties(is_new)
             output.report(result, frame_lineage(context, lake, obj, self._names, settings))
 
+    def _stage(self, output: "_Output", obj: Any) -> None:
+        """Add an output to the stage of its run, and publish the stage if a run is published as soon as it is whole."""
+        context, step = output.context, output.context.step_context
+        staged = open_run_stage(output.lake, step.dagster_run, step.instance, self._stage_ttl)
+        key = idempotency_key(context, output.part)
+        staged.refuse_late(described(context), key)
+        is_new = obj is not None and not output.set_options()
+        with staged.stage.writing(str(output.table), output.mode, key) as tx:
+            in_stage = replace(output, lake=tx.reader(str(output.table)), write_to=tx.write, stage=staged.info)
+            data = None if obj is None else readable_twice(obj)
+            rows = None if obj is None else typed(data, in_stage.stored_types)
+            if rows is not None:
+                result = in_stage.write(rows)
+                if is_new:
+                    in_stage.set_options()
+                lineage = frame_lineage(context, output.lake, obj, self._names, output.settings)
+                in_stage.report(replace(result, snapshot_id=in_stage.lake.snapshots(1)[0].snapshot_id), lineage)
+            else:
+                if obj is not None:
+                    context.log.warning(not_created(described(context), output.table, data))
+                in_stage.report_nothing()
+        staged.mark(output.table, key)
+        if self._publish == "run" and has_staged_all(context, staged, self._names):
+            staged.publish("all outputs", step.job_def.asset_layer.asset_graph, context.log)
+
     def load_input(self, context: dg.InputContext) -> Any:
         """Read an input: the partitions that are mapped to it, or the whole table."""
         upstream = context.upstream_output
@@ -148,11 +194,32 @@ class LakeIOManager(dg.IOManager):
             refuse_misspelt(described_input(context), given, of_input=True)
             wanted, lake = wanted_frames(context), self._resource.lake()
             read = InputRead(context, lake, table, settings.get("partition_expr"), given, self._session)
-            return read.frames(wanted)
+            if (staged := self._staged(context, lake, table)) is None:
+                return read.frames(wanted)
+            with staged.stage.reader(str(table)) as in_stage:
+                return replace(read, lake=in_stage).frames(wanted)
+
+    def _staged(self, context: dg.InputContext, lake: DuckLake, table: TableName) -> RunStage | None:
+        """Return the stage of the run if it has the table: an input gets what other steps of the run have staged."""
+        step = known(context, "step_context")
+        if self._publish == "immediately" or step is None:
+            return None
+        staged = find_run_stage(lake, step.dagster_run, step.instance)
+        return staged if staged is not None and staged.has(table) else None
 
     def _session(self) -> "SparkSession":
         """Return the Spark session. Callers ask only when they need one, so that none is started in vain."""
         return self._resource.spark_session
+
+
+def _refuse_none(context: dg.OutputContext) -> None:
+    """Refuse None as an output, unless its annotation allows it."""
+    if not may_be_none(context):
+        raise ConfigError(
+            f"{described(context)} returned None.",
+            remedy="Return a frame. Annotate an asset that never stores anything with `-> None`, and one that"
+            " sometimes stores nothing with `Optional[…]` of a frame.",
+        )
 
 
 @dataclass
@@ -166,10 +233,17 @@ class _Output:
     settings: Mapping[str, Any]
     details: dict[str, Any]
     columns: Mapping[str, PartitionColumn] | None = None
+    write_to: "Callable[..., WriteResult] | None" = None
+    stage: StageInfo | None = None
+
+    @property
+    def mode(self) -> str:
+        """The write mode in the settings."""
+        return str(self.settings.get("write_mode", "overwrite"))
 
     def write(self, data: Any, expect_snapshot: int | None = None) -> WriteResult:
         """Write the frame. Refuse it if the rows that it replaces have changed since `expect_snapshot`."""
-        mode = str(self.settings.get("write_mode", "overwrite"))
+        mode = self.mode
         options = {name: self.settings[key] for key, name in WRITE_OPTIONS.items() if key in self.settings}
         if self.part is not None:
             what, expression, stored = (
@@ -181,12 +255,13 @@ class _Output:
             if not stored:
                 options.setdefault("partition_by", partition_transforms(self.part, self.columns))
         where = self._replaced(mode)
+        options |= {"mode": "replace_where" if where is not None else mode, "where": where}
         try:
+            if self.write_to is not None:
+                return self.write_to(data, str(self.table), **options)
             return self.lake.write(
                 data,
                 str(self.table),
-                mode="replace_where" if where is not None else mode,
-                where=where,
                 expect_snapshot=expect_snapshot,
                 idempotency_key=idempotency_key(self.context, self.part),
                 commit=self._commit(),
@@ -222,7 +297,10 @@ class _Output:
         }
         if self.part is not None:
             metadata |= event_metadata.partition_keys(self.part)
-        self.context.add_output_metadata(metadata)
+        self.context.add_output_metadata(self._with_stage(metadata))
+
+    def _with_stage(self, metadata: dict[str, Any]) -> dict[str, Any]:
+        return metadata if self.stage is None else event_metadata.staged(metadata, self.table, self.stage)
 
     def report(self, result: WriteResult, lineage: dg.TableColumnLineage | None) -> None:
         """Add the figures of the write to the event log.
@@ -232,6 +310,7 @@ class _Output:
             lineage: The column lineage that the frame shows; one in the settings replaces it.
         """
         metadata = event_metadata.write_metadata(self.lake, self.table, result, descriptions_in(self.settings))
+        metadata = self._with_stage(metadata)
         if (lineage := self.settings.get(event_metadata.LINEAGE, lineage)) is not None:
             metadata[event_metadata.LINEAGE] = lineage
         where = None

@@ -11,6 +11,7 @@ from ducklake_orch.results import CommitInfo
 
 # The prefix of idempotency keys of assets. With it, the catalog records which asset wrote a table last.
 ASSET_KEY = "dagster:asset:"
+_LONGEST = 100
 
 
 def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None:
@@ -24,12 +25,22 @@ def idempotency_key(context: dg.OutputContext, part: Slice | None) -> str | None
     what = context.asset_key.to_user_string() if context.has_asset_key else context.step_key
     partitions = part.texts if part else []
     prefix = f"{ASSET_KEY}{run}" if context.has_asset_key else f"dagster:{run}"
-    return bounded_key(f"{prefix}:{what[:100]}", what, context.name, context.mapping_key, partitions)
+    return bounded_key(f"{prefix}:{what[:_LONGEST]}", what, context.name, context.mapping_key, partitions)
+
+
+def cut(asset: dg.AssetKey) -> str:
+    """Return an asset as idempotency keys name it."""
+    return asset.to_user_string()[:_LONGEST]
 
 
 def asset_of(key: str) -> str:
-    """Return the asset in an idempotency key, cut to 100 characters."""
+    """Return the asset in an idempotency key, as `cut` does."""
     return key.removeprefix(ASSET_KEY).partition(":")[2].rpartition(":")[0]
+
+
+def run_of(key: str) -> str:
+    """Return the run in the idempotency key of an asset."""
+    return key.removeprefix(ASSET_KEY).partition(":")[0]
 
 
 def commit_info(context: dg.OutputContext, what: str, part: Slice | None) -> CommitInfo:

@@ -1,7 +1,7 @@
 """Runs the SELECT of an SQL asset in a lake, with the partitions of the run as parameters."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,11 +10,12 @@ import duckdb
 
 from ducklake_orch.catalog.writing import Source
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.dagster.run_stage import find_run_stage
 from ducklake_orch.dagster.select_file import SelectFile
 from ducklake_orch.dagster.select_lineage import Copied, TableRef, copied_columns
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError
 from ducklake_orch.lake import DuckLake
 
@@ -67,7 +68,7 @@ class SelectedRows(NamedTuple):
 def selected_rows(
     lake: DuckLake, file: SelectFile, schema: str, context: dg.AssetExecutionContext
 ) -> Iterator[SelectedRows]:
-    """Run the SELECT of a file for a block, in which its rows can be read.
+    """Run the SELECT of a file for a block, in which its rows can be read. It sees what other steps have staged.
 
     Args:
         lake: The lake.
@@ -76,20 +77,27 @@ def selected_rows(
         context: The context of the asset, which has the partitions.
     """
     query = file.with_values(_values(file, context) if file.parameters else {})
-    with lake.connect(read_only=True) as con:
+    with ExitStack() as stack:
+        staged = find_run_stage(lake, context.run, context.instance)
+        is_staged = staged is not None and staged.info.status == "open"
+        if staged is not None and is_staged:
+            names = [str(TableName(given or schema, table)) for given, table in sorted(file.tables, key=str)]
+            lake = stack.enter_context(staged.stage.reader(*names))
+        con = stack.enter_context(lake.connect(read_only=True))
         failure: DuckLakeOrchError | None = None
         try:
             if schema != "main" and any(given is None for given, _ in file.tables):
                 con.execute(f"USE {identifier(lake.config.alias)}.{identifier(schema)}")
             rows = con.sql(query)
             copied = copied_columns(file.select, rows.columns, lambda ref: _columns(con, ref))
-            if dialect_of(lake.config).attached_by_one_process:
+            is_kept = is_staged or dialect_of(lake.config).attached_by_one_process
+            if is_kept:
                 rows = _kept(rows)
         except duckdb.Error as error:
             failure = classify(error, lake.config, f"Running `{file.path}` failed")
         if failure is not None:
             raise failure
-        if not dialect_of(lake.config).attached_by_one_process:
+        if not is_kept:
             yield SelectedRows(rows, copied)
             return
     yield SelectedRows(rows, copied)
@@ -101,7 +109,7 @@ def _columns(con: duckdb.DuckDBPyConnection, ref: TableRef) -> list[str]:
 
 
 def _kept(rows: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
-    """Return the rows in a database of their own, for a catalog that cannot be read while it is written."""
+    """Return the rows in a database of their own: a DuckDB catalog or a stage cannot be read while it is written."""
     source, memory = Source(rows), duckdb.connect()
     memory.register("source", source.reader())
     memory.execute(f"CREATE TABLE kept AS FROM {source.arriving('source')}")

@@ -33,7 +33,7 @@ def check_definitions(definitions: dg.Definitions) -> dg.Definitions:
     graph = definitions.get_repository_def().asset_graph
     for name, manager in (definitions.resources or {}).items():
         if isinstance(manager, DuckLakeIOManager):
-            check_assets(_stored_by(graph, name), manager.table_names)
+            check_assets(stored_by(graph, name), manager.table_names)
     return definitions
 
 
@@ -64,7 +64,7 @@ def refuse_other_owners(
     for graph in graphs(context):
         if graph.has(context.asset_key):
             io_manager_key = graph.get(context.asset_key).io_manager_key
-            check_assets(_of_table(_stored_by(graph, io_manager_key), table, names), names)
+            check_assets(_of_table(stored_by(graph, io_manager_key), table, names), names)
     if not replaces(metadata):
         return None
     own, earlier = context.asset_key.to_user_string(), metadata.get("renamed_from") or []
@@ -86,7 +86,7 @@ def graphs(context: dg.OutputContext) -> Iterator[Any]:
         yield repository.asset_graph
 
 
-def _stored_by(graph: Any, io_manager_key: str) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
+def stored_by(graph: Any, io_manager_key: str) -> Iterator[tuple[dg.AssetKey, Mapping[str, Any]]]:
     """Return the assets that an IO manager stores."""
     for key in graph.materializable_asset_keys:
         node = graph.get(key)
