@@ -23,6 +23,8 @@ if TYPE_CHECKING:
         DuckLakeOrphansOperator,
         DuckLakeRewriteOperator,
     )
+    from ducklake_orch.airflow.publication import publication_task_group
+    from ducklake_orch.airflow.publish_operator import DuckLakePublishOperator
     from ducklake_orch.airflow.sensors import DuckLakePartitionSensor, DuckLakeSnapshotSensor
     from ducklake_orch.airflow.task_run import retry_policy
     from ducklake_orch.airflow.triggers import DuckLakeSnapshotTrigger
@@ -39,6 +41,7 @@ _WHERE = {
     "DuckLakeMergeFilesOperator": "maintenance_operators",
     "DuckLakeOrphansOperator": "maintenance_operators",
     "DuckLakePartitionSensor": "sensors",
+    "DuckLakePublishOperator": "publish_operator",
     "DuckLakeRewriteOperator": "maintenance_operators",
     "DuckLakeSnapshotSensor": "sensors",
     "DuckLakeSnapshotTrigger": "triggers",
@@ -46,6 +49,7 @@ _WHERE = {
     "build_maintenance_dag": "maintenance_dag",
     "ducklake_asset": "assets",
     "maintenance_task_group": "maintenance_dag",
+    "publication_task_group": "publication",
     "read_reference": "frame_references",
     "retry_policy": "task_run",
 }
@@ -61,6 +65,7 @@ __all__ = [
     "DuckLakeMergeFilesOperator",
     "DuckLakeOrphansOperator",
     "DuckLakePartitionSensor",
+    "DuckLakePublishOperator",
     "DuckLakeRewriteOperator",
     "DuckLakeSnapshotSensor",
     "DuckLakeSnapshotTrigger",
@@ -68,6 +73,7 @@ __all__ = [
     "build_maintenance_dag",
     "ducklake_asset",
     "maintenance_task_group",
+    "publication_task_group",
     "read_reference",
     "retry_policy",
 ]

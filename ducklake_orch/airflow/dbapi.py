@@ -40,17 +40,21 @@ class HookConnection:
         config: The configuration of the lake.
         info: Author, message and extra of the snapshots.
         schema: The schema of table names without a schema; `main` by default.
+        opened: What is closed after the connection.
     """
 
-    def __init__(self, config: LakeConfig, info: CommitInfo, schema: str | None = None) -> None:
+    def __init__(
+        self, config: LakeConfig, info: CommitInfo, schema: str | None = None, opened: ExitStack | None = None
+    ) -> None:
         self.autocommit = False
         self._config = config
         self._info = info
         self._schema = schema
         # The connection that is in the schema. A session opens another one after a failure.
         self._in_schema: LakeConnection | None = None
-        self._stack = ExitStack()
-        self._session: Session = self._stack.enter_context(open_session(config))
+        with opened or ExitStack() as stack:
+            self._session: Session = stack.enter_context(open_session(config))
+            self._stack = stack.pop_all()
         # The open transaction: `_write` if it writes, `_reads` if it only reads.
         self._write: Write | None = None
         self._reads = False

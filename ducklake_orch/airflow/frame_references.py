@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.airflow.hook import DuckLakeHook
+from ducklake_orch.airflow.run_stage import STAGE
 from ducklake_orch.airflow.table_write import UNTYPED
 from ducklake_orch.airflow.task_spark import TaskSpark
 from ducklake_orch.catalog.feed import OWN_COLUMNS
@@ -28,7 +29,7 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
     """Read the rows that a task has written, as of its snapshot.
 
     If the task appended, they are the rows that it added. If it wrote in another mode, they are the rows of its
-    partitions, or of the whole table if it has none.
+    partitions, or of the whole table if it has none. Staged rows are those of the table as it is staged now.
 
     Args:
         reference: The reference that the task returned.
@@ -46,6 +47,8 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
     where = reference["where"]
     if UNTYPED in reference:
         return empty_frame(kind, session, reference[UNTYPED])
+    if STAGE in reference:
+        return _staged(hook.lake(), kind, reference, session)
     try:
         if reference.get("mode") == "append":
             if reference.get("rows_written") or reference.get("replayed"):
@@ -58,6 +61,21 @@ def read_reference(reference: Mapping[str, Any], kind: str = "arrow", *, spark: 
             remedy="Clear the task that wrote it, or keep snapshots for longer.",
         )
     raise failure
+
+
+def _staged(lake: DuckLake, kind: str, reference: Mapping[str, Any], session: "Callable[[], SparkSession]") -> Any:
+    """Read the rows that a task has staged; if they are published meanwhile, as they were published."""
+    table, name = str(reference["table"]), str(reference[STAGE])
+    if reference.get("mode") == "append":
+        raise ConfigError(
+            f"The rows that a task appended to `{table}` in a stage cannot be told from those before.",
+            remedy="Read the whole table in the next task: DuckLakeHook(stage=…).read(…).",
+        )
+    stage = next((stage for stage in lake.stages() if stage.name == name), None)
+    if stage is None:
+        raise HistoryExpiredError(f"The stage `{name}` was discarded.", remedy="Clear the task that staged the rows.")
+    at: dict[str, Any] = {"snapshot": stage.snapshot_id} if stage.snapshot_id is not None else {"stage": name}
+    return read_as(lake, kind, table, session, where=reference["where"], **at)
 
 
 def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSession]", snapshot: int) -> Any:

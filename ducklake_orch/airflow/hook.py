@@ -10,6 +10,7 @@ from airflow.sdk.log import mask_secret
 
 from ducklake_orch.airflow.connection import LakeConnectionSettings, is_extra_key, read_connection, secrets_of
 from ducklake_orch.airflow.connection_check import check_connection
+from ducklake_orch.airflow.run_stage import begun_stage, existing_stage
 from ducklake_orch.airflow.sql_hook import SqlHook
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.airflow.task_spark import session_of
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from pyspark.sql import SparkSession
 
+    from ducklake_orch.facade.stage import Stage
     from ducklake_orch.facade.transaction import Transaction
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenanceReport
@@ -42,6 +44,8 @@ class DuckLakeHook(SqlHook):
     Args:
         ducklake_conn_id: The connection.
         schema: The lake's schema of table names without a schema; `main` by default. `database` means the same.
+        stage: The name of a stage. `write` and `transaction` stage in it; `read` and SQL see what is staged.
+        stage_ttl: How long a stage that the hook begins is kept.
         log_sql: Whether to log the statements of `run`.
         connection: The connection itself, instead of its id.
     """
@@ -55,8 +59,9 @@ class DuckLakeHook(SqlHook):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # Airflow's own operators also pass the extra of the connection to the hook.
         given = [name for name in kwargs if not is_extra_key(name)]
-        known = ("ducklake_conn_id", "schema", "database", "log_sql", "logger_name", "connection")
+        known = ("ducklake_conn_id", "schema", "database", "stage", "stage_ttl", "log_sql", "logger_name", "connection")
         refuse_unknown("DuckLakeHook", given, known)
+        self._stage_ttl = kwargs.pop("stage_ttl", "7 days")
         super().__init__(*args, **kwargs)
 
     # --- the lake ------------------------------------------------------------------------------------------------
@@ -103,9 +108,11 @@ class DuckLakeHook(SqlHook):
             snapshot: The snapshot to read; by default the latest.
         """
         check_kind(kind, "`kind`")
-        return read_as(
-            self.lake(), kind, self._name(table), self.spark, columns=columns, where=where, snapshot=snapshot
-        )
+        selection: dict[str, Any] = {"columns": columns, "where": where, "snapshot": snapshot}
+        if self.stage is not None and snapshot is None:
+            found = existing_stage(self.lake(), self.stage)
+            selection |= {"snapshot": found.snapshot_id} if found.snapshot_id is not None else {"stage": found.name}
+        return read_as(self.lake(), kind, self._name(table), self.spark, **selection)
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:
         """Write data to a table, as `DuckLake.write` does. All attempts of a task share an idempotency key.
@@ -119,6 +126,9 @@ class DuckLakeHook(SqlHook):
         if (work := Work.running()) is not None:
             more.setdefault("idempotency_key", work.idempotency_key(self._name(table)))
             more.setdefault("commit", work.commit_info(f"{mode} to {table}"))
+        if self.stage is not None:
+            more.pop("commit", None)  # that of the publication names what it publishes
+            return self.staging.write(data, self._name(table), mode=mode, **more)
         result = self.lake().write(data, self._name(table), mode=mode, **more)
         if result.replayed:
             self.log.warning(replayed(result))
@@ -134,10 +144,19 @@ class DuckLakeHook(SqlHook):
         if (work := Work.running()) is not None:
             options.setdefault("idempotency_key", work.idempotency_key("a transaction"))
             options.setdefault("commit", work.commit_info("transaction"))
-        with self.lake().transaction(**options) as transaction:
+        if self.stage is not None:
+            options.pop("commit", None)
+        with (self.lake() if self.stage is None else self.staging).transaction(**options) as transaction:
             yield transaction
         if transaction.result is not None and transaction.result.replayed:
             self.log.warning(replayed(transaction.result))
+
+    @cached_property
+    def staging(self) -> "Stage":
+        """The stage that the hook writes to, which is begun if there is none."""
+        work = Work.running()
+        author = f"airflow dag {work.dag_id}, run {work.run_id}" if work is not None else None
+        return begun_stage(self.lake(), str(self.stage), self._stage_ttl, author)
 
     def idempotency_key(self, table: str) -> str:
         """Return the key of the task's next write to a table, for a write by another process.
@@ -161,6 +180,7 @@ class DuckLakeHook(SqlHook):
                 f"`execute` has no default schema, but the hook has `schema` = {self.schema!r}.",
                 remedy=f"Use `run`, or a hook without `schema` and names such as `{self.schema}.orders`.",
             )
+        self._refuse_stage("execute")
         more.setdefault("commit", self._commit_info())
         return self.lake().execute(commands, **more)
 

@@ -1,6 +1,7 @@
 """The hook as a SQL hook: what Airflow's own SQL operators, checks, transfers and sensors use."""
 
 from collections.abc import Generator, Iterable, Mapping
+from contextlib import ExitStack
 from functools import cache, cached_property
 from itertools import chain, islice
 from typing import Any
@@ -12,6 +13,7 @@ from ducklake_orch.airflow.assets import SCHEME
 from ducklake_orch.airflow.dbapi import HookConnection, HookCursor, Parameters
 from ducklake_orch.airflow.insert_statements import chunks, insert_sql, keyed_rows_sql, literal_rows
 from ducklake_orch.airflow.query_frames import Query, check_options, read_chunks, read_frame
+from ducklake_orch.airflow.run_stage import existing_stage
 from ducklake_orch.airflow.sql_dialect import LakeDialect, LakeInspector
 from ducklake_orch.airflow.task_run import Work
 from ducklake_orch.config.arguments import refuse_unknown
@@ -36,26 +38,54 @@ class SqlHook(DbApiHook):
     Args:
         schema: The lake's schema of table names without a schema; `main` by default. Operators call it `database`.
         database: Another name of `schema`.
+        stage: The name of a stage that the hook reads instead of the lake. SQL cannot write then.
     """
 
     supports_autocommit = True
     _placeholder = "?"
 
-    def __init__(self, *args: Any, schema: str | None = None, database: str | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        schema: str | None = None,
+        database: str | None = None,
+        stage: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
         if schema and database and schema != database:
             raise ConfigError(
                 f"`schema` = {schema!r} and `database` = {database!r} name two schemas.", remedy="Give one of them."
             )
         self.schema = schema or database
+        self.stage = stage
 
     def lake(self) -> DuckLake:
         """Return the lake."""
         raise NotImplementedError
 
-    def get_conn(self) -> HookConnection:
-        """Open a connection to the lake. Its writes wait for the catalog's lock, and their snapshots name the task."""
-        return HookConnection(self.lake().config, self._commit_info(), self.schema)
+    def get_conn(self, stage: str | None = None) -> HookConnection:
+        """Open a connection to the lake. Its writes wait for the catalog's lock, and their snapshots name the task.
+
+        Args:
+            stage: The name of a stage to read; by default the hook's. A published one is read as it was published.
+        """
+        config, name = self.lake().config, stage or self.stage
+        with ExitStack() as stack:
+            if name is not None:
+                found = existing_stage(self.lake(), name)
+                if found.snapshot_id is None:
+                    config = stack.enter_context(self.lake().stage(found.name, create=False).reader()).config
+                config = config.model_copy(update={"snapshot": found.snapshot_id, "read_only": True})
+            return HookConnection(config, self._commit_info(), self.schema, stack.pop_all())
+
+    def _refuse_stage(self, method: str) -> None:
+        """Refuse a method that writes to the lake itself."""
+        if self.stage is not None:
+            raise ConfigError(
+                f"`{method}` writes to the lake itself, but the hook has the stage `{self.stage}`.",
+                remedy="Stage rows with `write`, or use a hook without a stage.",
+            )
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -119,6 +149,7 @@ class SqlHook(DbApiHook):
             **ignored: `executemany`, `fast_executemany` and `autocommit` of other hooks change nothing, because all
                 rows of a snapshot are one statement.
         """
+        self._refuse_stage("insert_rows")
         known = ("table", "rows", "target_fields", "commit_every", "replace", "replace_index", *_OTHER_HOOKS_ARGUMENTS)
         refuse_unknown("`insert_rows`", ignored, known)
         rows = iter(rows)

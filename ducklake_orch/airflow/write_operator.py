@@ -2,15 +2,17 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Context
 
 from ducklake_orch.airflow.assets import report
 from ducklake_orch.airflow.base_operator import LakeOperator
-from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
+from ducklake_orch.airflow.hook import DEFAULT_CONN_ID, DuckLakeHook
 from ducklake_orch.airflow.lineage import lineage
 from ducklake_orch.airflow.run_partition import Keys, Partitioning, given_keys
+from ducklake_orch.airflow.run_stage import KEY, STAGE, STAGE_ID
 from ducklake_orch.airflow.table_assets import assets_of_tables, with_outlet
 from ducklake_orch.airflow.table_write import Writing, reference
 from ducklake_orch.airflow.task_run import Work
@@ -51,7 +53,9 @@ class TableWriter(LakeOperator):
         sort_by: Sort keys of a new table.
         schema_evolution: `error`, `add` or `promote`.
         idempotency_key: A key to use instead of the task's.
-        **kwargs: Arguments of every operator; `outlets` is the table's asset by default.
+        stage: The name of a stage to add the rows to, instead of writing them; `publication_task_group` sets it.
+        stage_ttl: How long a stage that the task begins is kept.
+        **kwargs: Arguments of every operator; `outlets` is the table's asset by default, unless there is a stage.
     """
 
     template_fields = (
@@ -62,6 +66,7 @@ class TableWriter(LakeOperator):
         "keys",
         "where",
         "idempotency_key",
+        "stage",
     )
 
     def __init__(
@@ -82,6 +87,8 @@ class TableWriter(LakeOperator):
         sort_by: Sequence[str] | None = None,
         schema_evolution: str = "error",
         idempotency_key: str | None = None,
+        stage: str | None = None,
+        stage_ttl: str = "7 days",
         **kwargs: Any,
     ) -> None:
         super().__init__(ducklake_conn_id=ducklake_conn_id, **kwargs)
@@ -100,10 +107,12 @@ class TableWriter(LakeOperator):
         self.sort_by = sort_by
         self.schema_evolution = schema_evolution
         self.idempotency_key = idempotency_key
+        self.stage = stage
+        self.stage_ttl = stage_ttl
         # Reported to OpenLineage after the task.
         self._read: list[str] = []
         self._written: dict[str, Any] | None = None
-        if "outlets" not in kwargs and not self.is_mapped_copy():
+        if "outlets" not in kwargs and stage is None and not self.is_mapped_copy():
             self.outlets = assets_of_tables([table], ducklake_conn_id)
 
     @classmethod
@@ -121,9 +130,12 @@ class TableWriter(LakeOperator):
         with self.working(f"`{self.table}` was not written"), TaskSpark(lambda: self.hook.connected.spark) as spark:
             self._spark = spark
             self._refuse_run_without_column(context)
+            stage = self.hook.staging if self.stage is not None else None
             part = self._partitioning.slice(f"Task `{work.task_id}`", self._keys(), context)
             keys = part.texts if part is not None else []
             rows = self.frame({**context, "partition_keys": keys}, spark)
+            if stage is not None:
+                return self._writing.add_to(stage, self.hook, rows, part, work)
             written = self._writing.write(self.hook, rows, part, work)
             report(context, self.outlets, written, keys)
             self._written = written
@@ -132,6 +144,11 @@ class TableWriter(LakeOperator):
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> "OperatorLineage[Any, Any] | None":
         """Return for OpenLineage what the task read and wrote."""
         return lineage(self.hook, self._read, self._written) if self._written is not None else None
+
+    @cached_property
+    def hook(self) -> DuckLakeHook:
+        """The hook of the connection and the stage."""
+        return DuckLakeHook(ducklake_conn_id=self.ducklake_conn_id, stage=self.stage, stage_ttl=self.stage_ttl)
 
     def _keys(self) -> Keys:
         """Return the keys of the task; None if it takes those of its run."""
@@ -223,9 +240,13 @@ class DuckLakeWriteOperator(TableWriter):
             return call(self.python_callable, [], given, spark)
         session, lake = spark.session(), self.hook.lake()
         # All views read one snapshot, so that they are consistent with each other.
-        at = lake.snapshots(limit=1)[0].snapshot_id if self.views else None
+        at: dict[str, Any] = {}
+        if self.stage is not None:
+            at = {"stage": self.hook.staging.name}
+        elif self.views:
+            at = {"snapshot": lake.snapshots(limit=1)[0].snapshot_id}
         for name, table in (self.views or {}).items():
-            lake.read(table, session, snapshot=at).createOrReplaceTempView(name)
+            lake.read(table, session, **at).createOrReplaceTempView(name)
             self._read.append(table)
         return session.sql(str(self.sql))
 
@@ -234,13 +255,15 @@ class DuckLakeWriteOperator(TableWriter):
         with self.working(f"Files were not added to `{self.table}`"):
             if self.mode not in (None, "append"):
                 raise ConfigError(f"Files are always appended, but `mode` is {self.mode!r}.", remedy="Omit `mode`.")
-            result = hook.lake().add_files(
-                self.table,
-                files,
-                idempotency_key=self.idempotency_key or work.idempotency_key(self.table),
-                commit=work.commit_info(f"files for {self.table}"),
+            key = self.idempotency_key or work.idempotency_key(self.table)
+            if self.stage is not None:
+                found = hook.staging.info()
+                result = hook.staging.add_files(self.table, files, idempotency_key=key)
+                return reference(hook, result, None, None) | {STAGE: found.name, STAGE_ID: found.stage_id, KEY: key}
+            info = work.commit_info(f"files for {self.table}")
+            written = reference(
+                hook, hook.lake().add_files(self.table, files, idempotency_key=key, commit=info), None, None
             )
-            written = reference(hook, result, None, None)
             report(context, self.outlets, written, [])
             self._written = written
             return written

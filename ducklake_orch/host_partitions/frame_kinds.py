@@ -112,6 +112,7 @@ def read_as(
     where: str | None = None,
     snapshot: int | None = None,
     as_of: datetime | str | None = None,
+    stage: str | None = None,
 ) -> Any:
     """Read rows of a table as a frame of the given kind.
 
@@ -124,11 +125,14 @@ def read_as(
         where: The condition.
         snapshot: The snapshot to read; None reads the latest.
         as_of: The time to read at.
+        stage: The stage to read; None reads what is published.
     """
     selection: dict[str, Any] = {"columns": columns, "where": where, "snapshot": snapshot, "as_of": as_of}
+    if stage is not None:
+        selection["stage"] = stage
     if kind == "spark":
         return lake.read(table, session(), **selection)
-    if kind == "reader":
+    if kind == "reader" and stage is None:
         return lake.read_batches(table, **selection)
     return as_kind(kind, lake.read(table, **selection))
 

@@ -46,6 +46,12 @@ def test_the_dag_that_writes_several_tables_runs(conn_id: str, tmp_path: Path) -
     assert lake.table("shop.orders").history()[0].snapshot_id == lake.table("shop.totals").history()[0].snapshot_id
 
 
+def test_the_dag_whose_tables_are_published_together_runs(conn_id: str, tmp_path: Path) -> None:
+    _run_dags(DOCS / "airflow.md", tmp_path, "shop_checked")
+    assert {stage.status for stage in DuckLakeHook().lake().stages()} == {"published"}
+    assert DuckLakeHook().get_records("SELECT sum(price_sum) FROM shop.totals") == [(7.5,)]
+
+
 def test_a_task_with_a_key_of_its_own_appends_once_for_each_day(conn_id: str, tmp_path: Path) -> None:
     visits = _dags(DOCS / "airflow.md", tmp_path)["shop_visits"]
     for day in (2, 2, 3):

@@ -70,6 +70,7 @@ def rows(sql: str) -> Any:
 @in_own_process
 def test_shipped_dags_succeed_in_any_order_on_an_empty_lake(shipped: dict[str, DAG], conn_id: str) -> None:
     order = ["ducklake_revenue", "ducklake_returns", "ducklake_submit", "ducklake_maintenance", "ducklake_orders"]
+    order.append("ducklake_publication")
     for name in order:
         done = run_shipped(shipped[name])
         assert set(states(done).values()) <= {"success", "skipped"}, name
@@ -82,6 +83,7 @@ def test_shipped_dags_succeed_in_any_order_on_an_empty_lake(shipped: dict[str, D
         assert set(states(done).values()) == {"success"}, name
     assert rows("SELECT returns FROM sales.returns_by_day") == [(5,)]
     assert rows("SELECT sum(orders) FROM sales.daily_revenue") == [(980,)]
+    assert rows("SELECT sum(sales) FROM shop.totals") == [(1000,)]
     assert rows("SELECT count(*) FROM sales.orders") == [(980,)]
 
 
