@@ -122,7 +122,9 @@ class StageDraft:
         storing = Write(f"staging in `{name}`", marked=False, repeatable=True)
         failure: Exception | None = None
         try:
-            store_changes(lake, stage, changes, StoredWork(write.write_id, self._key, ids, own), storing, self._replays)
+            store_changes(
+                lake, stage, changes, StoredWork(write.write_id, self._key, ids, own), storing, replays=self._replays
+            )
         except (DuckLakeOrchError, StagedMeanwhileError, StagedBeforeError) as error:
             failure = error
         finally:

@@ -198,6 +198,7 @@ def store_changes(
     changes: Mapping[TableName, StoredChange | None],
     work: StoredWork,
     write: Write,
+    *,
     replays: bool,
 ) -> None:
     """Store the net changes of some tables in place of those that the stage had when it was read.
