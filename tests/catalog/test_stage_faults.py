@@ -33,11 +33,11 @@ def store_twice(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
     """Make the next work be stored again, as after a lost answer, once another task has done something."""
     store = stage_draft.store_changes
 
-    def twice(*arguments: object) -> None:
+    def twice(*arguments: object, replays: bool) -> None:
         monkeypatch.setattr(stage_draft, "store_changes", store)
-        store(*arguments)  # type: ignore[arg-type]
+        store(*arguments, replays=replays)  # type: ignore[arg-type]
         elsewhere(meanwhile)
-        store(*arguments)  # type: ignore[arg-type]
+        store(*arguments, replays=replays)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stage_draft, "store_changes", twice)
 
