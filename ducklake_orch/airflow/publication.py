@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule
 from airflow.sdk.definitions.mappedoperator import MappedOperator
+from airflow.sdk.definitions.taskgroup import MappedTaskGroup
 
 from ducklake_orch.airflow.execute_operator import DuckLakeExecuteOperator
 from ducklake_orch.airflow.hook import DEFAULT_CONN_ID
@@ -57,6 +58,8 @@ def publication_task_group(
         yield group
         tasks: list[Task] = list(group.iter_tasks())  # type: ignore[arg-type]
         stage = f"{{{{ dag.dag_id }}}}/{group.group_id} {{{{ run_id }}}}"
+        if any(isinstance(parent, MappedTaskGroup) for parent in _parents(group)):  # each copy of it is published alone
+            stage += " [{{ ti.map_index }}]"
         writers = [
             task
             for task in tasks
@@ -99,6 +102,12 @@ def _read_stage(task: Task, stage: str, ducklake_conn_id: str) -> None:
             f"Task `{task.task_id}` uses the lake itself, because it cannot be given the stage of the publication.",
             remedy="Put it outside of the group, or use SQLExecuteQueryOperator or a check of common.sql.",
         )
+
+
+def _parents(group: TaskGroup) -> Iterator[TaskGroup]:
+    while (parent := group.parent_group) is not None:
+        yield parent
+        group = parent
 
 
 def _is(task: Task, kind: type) -> bool:

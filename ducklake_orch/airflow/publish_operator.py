@@ -52,7 +52,7 @@ class DuckLakePublishOperator(StageOperator):
         work, lake = Work.of(context), self.hook.lake()
         with self.working(f"The stage `{self.stage}` was not published"):
             found, references = existing_stage(lake, self.stage), self._references(context)
-            refuse_scattered(lake, found, references)
+            refuse_scattered(lake, found, self.stage, references)
             stage = lake.stage(found.name, create=False)
             written = stage.publish(commit=work.commit_info(f"publication of the stage {found.name}")).to_dict()
             outcome = {"schema_version": 1, "operation": "publish", "stage": found.name, **written}

@@ -61,7 +61,7 @@ def last_stage(lake: DuckLake, name: str) -> StageInfo | None:
     return max(found, key=lambda stage: _number(stage.name, name), default=None)
 
 
-def refuse_scattered(lake: DuckLake, stage: StageInfo, references: Iterable[Mapping[str, Any]]) -> None:
+def refuse_scattered(lake: DuckLake, stage: StageInfo, name: str, references: Iterable[Mapping[str, Any]]) -> None:
     """Refuse to publish a stage without rows that other tasks of the run staged in one that is gone.
 
     Rows of an earlier publication of the run are in the lake, where their key tells it.
@@ -69,10 +69,11 @@ def refuse_scattered(lake: DuckLake, stage: StageInfo, references: Iterable[Mapp
     Args:
         lake: The lake.
         stage: The stage.
+        name: The name that the tasks gave it.
         references: The references that the writing tasks returned.
     """
     for reference in references:
-        if reference.get(STAGE_ID) in (None, stage.stage_id):
+        if reference.get(STAGE_ID) in (None, stage.stage_id) or not _number(str(reference[STAGE]), name):
             continue
         table, key = str(reference["table"]), reference.get(KEY)
         if key is not None and snapshot_of_key(lake.reading(entering=False), table_name(table), key) is None:

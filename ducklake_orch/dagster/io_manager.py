@@ -26,7 +26,7 @@ from ducklake_orch.dagster.table_names import (
     described,
     described_input,
 )
-from ducklake_orch.dagster.table_owners import refuse_other_owners
+from ducklake_orch.dagster.table_owners import refuse_other_owners, stored_with
 from ducklake_orch.dagster.table_properties import TableProperties, descriptions_in
 from ducklake_orch.dagster.whole_run import has_staged_all
 from ducklake_orch.engine.quoting import TableName
@@ -163,7 +163,8 @@ class LakeIOManager(dg.IOManager):
     def _stage(self, output: "_Output", obj: Any) -> None:
         """Add an output to the stage of its run, and publish the stage if a run is published as soon as it is whole."""
         context, step = output.context, output.context.step_context
-        staged = open_run_stage(output.lake, step.dagster_run, step.instance, self._stage_ttl)
+        manager = self._own_stage(context)
+        staged = open_run_stage(output.lake, step.dagster_run, step.instance, manager, self._stage_ttl)
         key = idempotency_key(context, output.part)
         staged.refuse_late(described(context), key)
         is_new = obj is not None and not output.set_options()
@@ -199,12 +200,17 @@ class LakeIOManager(dg.IOManager):
             with staged.stage.reader(str(table)) as in_stage:
                 return replace(read, lake=in_stage).frames(wanted)
 
+    def _own_stage(self, context: dg.OutputContext | dg.InputContext) -> str | None:
+        """Return the key of the IO manager if it publishes its outputs by itself: it must publish no others."""
+        return stored_with(context) if self._publish == "run" else None
+
     def _staged(self, context: dg.InputContext, lake: DuckLake, table: TableName) -> RunStage | None:
         """Return the stage of the run if it has the table: an input gets what other steps of the run have staged."""
         step = known(context, "step_context")
-        if self._publish == "immediately" or step is None:
+        if self._publish == "immediately" or step is None or not context.has_asset_key:
             return None
-        staged = find_run_stage(lake, step.dagster_run, step.instance)
+        manager = self._own_stage(context)
+        staged = find_run_stage(lake, step.dagster_run, step.instance, manager)
         return staged if staged is not None and staged.has(table) else None
 
     def _session(self) -> "SparkSession":

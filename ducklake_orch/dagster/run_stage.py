@@ -93,8 +93,15 @@ class RunStage:
         return result
 
 
-def find_run_stage(lake: DuckLake, run: Any, instance: Any) -> RunStage | None:
+def find_run_stage(lake: DuckLake, run: Any, instance: Any, io_manager: str | None = None) -> RunStage | None:
     """Return the stage of a run, or of the nearest run that it repeats in part, open or published; None without one.
+
+    Args:
+        lake: The lake.
+        run: The run.
+        instance: The Dagster instance.
+        io_manager: The key of an IO manager that publishes its own outputs as soon as all are there; None for the stage
+            that waits for a publication.
 
     Raises:
         TransactionClosedError: When outputs wait in a stage that was discarded, or whose time is over.
@@ -102,7 +109,7 @@ def find_run_stage(lake: DuckLake, run: Any, instance: Any) -> RunStage | None:
     stages = {stage.name: stage for stage in lake.stages()}
     runs: list[Any] = []
     for staging in _repeated_in_part(run, instance):
-        name = _name(staging)
+        name = _name(staging, io_manager)
         runs.append(staging)
         if (info := stages.get(name)) is not None and info.status != "expired":
             return RunStage(lake, lake.stage(name, create=False), info, runs, instance)
@@ -111,17 +118,17 @@ def find_run_stage(lake: DuckLake, run: Any, instance: Any) -> RunStage | None:
     return None
 
 
-def open_run_stage(lake: DuckLake, run: Any, instance: Any, ttl: str) -> RunStage:
+def open_run_stage(lake: DuckLake, run: Any, instance: Any, io_manager: str | None, ttl: str) -> RunStage:
     """Return the stage of a run; begin one if there is none, or if an earlier run has published it."""
-    found = find_run_stage(lake, run, instance)
+    found = find_run_stage(lake, run, instance, io_manager)
     if found is not None and (found.info.status == "open" or len(found.runs) == 1):
         return found
-    stage = lake.stage(_name(run), ttl=ttl, author=f"dagster run {run.run_id}")
+    stage = lake.stage(_name(run, io_manager), ttl=ttl, author=f"dagster run {run.run_id}")
     return RunStage(lake, stage, stage.info(), [run], instance)
 
 
-def _name(run: Any) -> str:
-    return f"dagster run {run.run_id}"
+def _name(run: Any, io_manager: str | None) -> str:
+    return f"dagster run {run.run_id}{f', {io_manager}' if io_manager is not None else ''}"
 
 
 def _repeated_in_part(run: Any, instance: Any) -> Iterator[Any]:

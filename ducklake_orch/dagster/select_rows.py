@@ -66,7 +66,7 @@ class SelectedRows(NamedTuple):
 
 @contextmanager
 def selected_rows(
-    lake: DuckLake, file: SelectFile, schema: str, context: dg.AssetExecutionContext
+    lake: DuckLake, file: SelectFile, schema: str, context: dg.AssetExecutionContext, io_manager: str
 ) -> Iterator[SelectedRows]:
     """Run the SELECT of a file for a block, in which its rows can be read. It sees what other steps have staged.
 
@@ -75,10 +75,12 @@ def selected_rows(
         file: The file.
         schema: The schema of tables that are named without one.
         context: The context of the asset, which has the partitions.
+        io_manager: The key of the IO manager that stores the rows.
     """
     query = file.with_values(_values(file, context) if file.parameters else {})
     with ExitStack() as stack:
-        staged = find_run_stage(lake, context.run, context.instance)
+        found = (find_run_stage(lake, context.run, context.instance, manager) for manager in (None, io_manager))
+        staged = next((stage for stage in found if stage is not None), None)
         is_staged = staged is not None and staged.info.status == "open"
         if staged is not None and is_staged:
             names = [str(TableName(given or schema, table)) for given, table in sorted(file.tables, key=str)]

@@ -105,7 +105,7 @@ class _Builder:
             lake = getattr(context.resources, self.lake).existing_lake()
             with (
                 failures(f"{what} was not computed", {}),
-                selected_rows(lake, file, self.keys.schema, context) as (rows, copied),
+                selected_rows(lake, file, self.keys.schema, context, self.io_manager) as (rows, copied),
             ):
                 known = {LINEAGE: _lineage(copied, self.keys)} if copied and LINEAGE not in metadata else {}
                 yield dg.Output(rows, metadata=known)  # the IO manager reads the rows before the connection closes

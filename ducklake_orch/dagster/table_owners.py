@@ -77,7 +77,15 @@ def refuse_other_owners(
     return None
 
 
-def graphs(context: dg.OutputContext) -> Iterator[Any]:
+def stored_with(context: dg.OutputContext | dg.InputContext) -> str:
+    """Return the key of the IO manager that stores an asset of the code location."""
+    for graph in graphs(context):
+        if graph.has(context.asset_key) and graph.get(context.asset_key).is_materializable:
+            return str(graph.get(context.asset_key).io_manager_key)
+    return "io_manager"
+
+
+def graphs(context: dg.OutputContext | dg.InputContext) -> Iterator[Any]:
     """Return the asset graphs that a run knows: that of its job and, in a code location, that of all definitions."""
     step = context.step_context
     yield step.job_def.asset_layer.asset_graph
