@@ -182,7 +182,7 @@ def find_stages(metadata: Metadata) -> list[StoredStage]:
 
 
 def tables_in_use(metadata: Metadata) -> dict[int, str]:
-    """Return the ids of the tables whose rows must stay in their files, because stages remove some, and these stages."""
+    """Return the ids of tables whose rows must stay in their files, because stages remove some, and these stages."""
     return {
         table.change.target.table_id: stage.head.name
         for stage in find_stages(metadata)
