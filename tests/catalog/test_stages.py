@@ -357,3 +357,10 @@ def test_a_lake_that_is_still_to_be_created_has_no_stages(tmp_path: Path) -> Non
     assert lake.stages() == []
     lake.stage("first").write(orders(1), "orders", mode="append")
     assert [stage.name for stage in lake.stages()] == ["first"]
+
+
+@on_sqlite
+@pytest.mark.parametrize(("argument", "remedy"), [("commit", "publish"), ("expect_snapshot", "Leave it out")])
+def test_arguments_that_a_verb_of_a_stage_does_not_take_are_refused(argument: str, remedy: str, shop: DuckLake) -> None:
+    with pytest.raises(ConfigError, match=rf"`{argument}` applies to the stage as a whole.*{remedy}"):
+        shop.stage("nightly").delete("orders", "true", **{argument: 1})
