@@ -66,8 +66,11 @@ def publish(options: LakeOptions, stage: Name, author: Author = None, message: M
 
 def discard(options: LakeOptions, stage: Name) -> None:
     """Delete a stage and its files."""
-    options.open().stage(stage, create=False).discard()
+    lake = options.open()
+    lake.stage(stage, create=False).discard()
+    left = next((found for found in lake.stages() if found.name == stage), None)
     if options.json:
-        print_json({"discarded": stage})
+        print_json({"discarded": stage if left is None else None, "snapshot_id": left and left.snapshot_id})
         return
-    show(f"The stage `{stage}` is discarded.")
+    what = "is discarded" if left is None else f"stays: it was published as snapshot {left.snapshot_id}"
+    show(f"The stage `{stage}` {what}.")

@@ -77,7 +77,7 @@ class ReadVerbs(LakeBase):
 
         if stage is not None:
             self._refuse_past(snapshot, as_of)
-            return self._staged(stage).read(table, spark, columns=columns, where=where)
+            return self._staged(stage).read(table, spark, columns=columns, where=where, engine=engine)
         selection = Selection(table_name(table), columns, where, snapshot, as_of)
         if spark is None:
             return read_arrow(self, selection)

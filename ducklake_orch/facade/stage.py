@@ -1,6 +1,6 @@
 """Stages: changes of several tables that the catalog keeps until they are published together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -64,6 +64,12 @@ class Stage:
         """Write data to a table; arguments as for `Transaction.write`, and `idempotency_key`.
 
         With a key, work that is staged is not repeated, except that rows which a mode replaces are replaced again.
+
+        Examples:
+            >>> lake.stage("nightly").write(orders, "archive", mode="append", idempotency_key="day 1").rows_written
+            3
+            >>> lake.stage("nightly").write(orders, "archive", mode="append", idempotency_key="day 1").replayed
+            True
         """
         with self.writing(table, mode, arguments.pop("idempotency_key", None)) as tx:
             result = tx.write(data, table, mode=mode, **arguments)
@@ -118,7 +124,13 @@ class Stage:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(
-        self, table: str, spark: Any = None, *, columns: Sequence[str] | None = None, where: str | None = None
+        self,
+        table: str,
+        spark: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        engine: Any = "auto",
     ) -> Any:
         """Read a table or view as staged; arguments as for `DuckLake.read`.
 
@@ -128,7 +140,7 @@ class Stage:
             (1, 3)
         """
         with self._reading() as tx:
-            return tx.read(table, spark, columns=columns, where=where)
+            return tx.read(table, spark, columns=columns, where=where, engine=engine)
 
     @contextmanager
     def reader(self, *tables: str) -> "Iterator[DuckLake]":
@@ -138,7 +150,14 @@ class Stage:
 
     @contextmanager
     def connect(self) -> "Iterator[duckdb.DuckDBPyConnection]":
-        """Connect to all tables as staged, for reading."""
+        """Connect to all tables as staged, for reading.
+
+        Examples:
+            >>> _ = lake.stage("nightly").delete("orders", "region = 'eu'")
+            >>> with lake.stage("nightly").connect() as con:
+            ...     con.sql("SELECT count(*) FROM orders").fetchone()
+            (1,)
+        """
         with self._reading() as tx, tx.connect() as con:
             yield con
 
@@ -151,7 +170,13 @@ class Stage:
         return {str(table): keys for table, keys in self._stored().table_keys().items()}
 
     def tables(self) -> list[StagedTable]:
-        """List the tables that publishing would change, with the rows that would come and go."""
+        """List the tables that publishing would change, with the rows that would come and go.
+
+        Examples:
+            >>> _ = lake.stage("nightly").delete("orders", "region = 'eu'")
+            >>> [(table.table, table.rows_removed) for table in lake.stage("nightly").tables()]
+            [('main.orders', 2)]
+        """
         return _tables(self._stored())
 
     def diff(self, table: str, limit: int | None = None) -> "pa.Table":
@@ -217,7 +242,13 @@ class Stage:
         return TransactionResult(stage.head.snapshot_id, stage.head.snapshot_id, replayed=True)
 
     def discard(self) -> None:
-        """Delete the stage and its files. Nothing happens to a stage that is published."""
+        """Delete the stage and its files. Nothing happens to a stage that is published.
+
+        Examples:
+            >>> lake.stage("nightly").discard()
+            >>> lake.stages()
+            []
+        """
         from ducklake_orch.catalog.transactions import discard_stage
 
         if (stage := self._found()) is not None:
@@ -258,6 +289,13 @@ class _StageTransaction(Transaction):
         writes: Whether the block may change anything.
         replays: Whether work with the key that is staged is not repeated.
     """
+
+    _what = "stage"
+    _of_the_whole: Mapping[str, str] = {
+        "idempotency_key": "Pass it to `stage.transaction`, or call the verb of the stage itself.",
+        "commit": "Pass it to `publish`.",
+        "expect_snapshot": "Leave it out: `publish` never replaces rows that have changed since the stage was created.",
+    }
 
     def __init__(
         self,

@@ -37,6 +37,12 @@ class Transaction:
         result: The outcome, once the block has ended.
     """
 
+    # What its verbs do not take, and what to do instead.
+    _what = "transaction"
+    _of_the_whole: Mapping[str, str] = dict.fromkeys(
+        ("idempotency_key", "commit", "expect_snapshot"), "Pass it to `transaction`."
+    )
+
     def __init__(
         self,
         lake: "DuckLake",
@@ -174,12 +180,18 @@ class Transaction:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def read(
-        self, table: str, spark: Any = None, *, columns: Sequence[str] | None = None, where: str | None = None
+        self,
+        table: str,
+        spark: Any = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        engine: Any = "auto",
     ) -> Any:
         """Read a table or view with what the transaction has done; arguments as for `DuckLake.read`."""
         opened = self._used()
         opened.look_up(table)
-        return opened.lake.read(table, spark, columns=columns, where=where)
+        return opened.lake.read(table, spark, columns=columns, where=where, engine=engine)
 
     def connect(self) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
         """Connect to all tables with what the transaction has done to them, for reading.
@@ -209,11 +221,9 @@ class Transaction:
     def _run(
         self, mode: str, table: str, arguments: dict[str, Any], verb: "Callable[[DuckLake], WriteResult]"
     ) -> WriteResult:
-        for name in ("idempotency_key", "commit", "expect_snapshot"):
+        for name, remedy in self._of_the_whole.items():
             if arguments.pop(name, None) is not None:
-                raise ConfigError(
-                    f"`{name}` applies to the transaction as a whole.", remedy="Pass it to `transaction`."
-                )
+                raise ConfigError(f"`{name}` applies to the {self._what} as a whole.", remedy=remedy)
         if arguments.pop("inline", "never") != "never":
             raise ConfigError("A transaction inlines no rows.", remedy="Leave `inline` out.")
         return self._used().run(mode, table, verb)

@@ -84,7 +84,7 @@ def _table_steps(
     in_use = tables_in_use(state.metadata)
     for table in sorted(state.tables, key=lambda table: served.get(str(table.name), 0)):
         if selection.wants_table(table.name):
-            stage, of_table = in_use.get(table.name.key), policy.of_table(*table.name)
+            stage, of_table = in_use.get(table.table_id), policy.of_table(*table.name)
             planner = TablePlanner(state, table, of_table, room, distributed=distributed, stage=stage)
             steps += _planned_steps(planner, selection)
             room = planner.room

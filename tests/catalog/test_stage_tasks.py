@@ -287,6 +287,47 @@ def test_maintenance_leaves_files_alone_that_a_stage_removes_rows_from(lake_of_a
     assert not lake.fsck(deep=True, storage=True).findings
 
 
+@pytest.mark.parametrize(
+    ("mode", "target", "spared"),
+    [
+        ("replace_where", "a", True),
+        ("overwrite_partitions", "later", True),
+        ("overwrite_partitions", "parts", False),
+        ("overwrite", "a", False),
+    ],
+)
+@on_sqlite
+def test_maintenance_leaves_files_alone_that_a_stage_replaces_as_a_whole(
+    mode: str, target: str, spared: bool, lake: DuckLake
+) -> None:
+    """A file that was merged can hold both rows that are replaced and others."""
+    for part in range(3):
+        for table in ("a", "later"):
+            lake.write(pa.table({"id": [part]}), table, mode="append", inline="never")
+        lake.write(pa.table({"id": [part] * 2}), "parts", mode="append", inline="never", partition_by=["id"])
+    lake.execute("ALTER TABLE later SET PARTITIONED BY (id)").raise_for_error()
+    stage = lake.stage("nightly")
+    stage.write(numbers(1), target, mode=mode, **({"where": "id = 1"} if mode == "replace_where" else {}))
+    staged = ids(stage.read(target))
+    plan = lake.plan_maintenance(ALL_OF_IT, ["merge"])
+    reason = "the stage `nightly` removes rows of it"
+    assert [step.table for step in plan.operations if step.reason == reason] == ([f"main.{target}"] if spared else [])
+    lake.maintain(plan).raise_for_error()
+    assert ids(stage.read(target)) == staged
+    stage.publish()
+    assert ids(lake.read(target)) == staged
+
+
+@on_sqlite
+def test_maintenance_leaves_files_alone_although_their_table_is_renamed(lake_of_a: DuckLake) -> None:
+    wear(lake_of_a, inline="never")
+    stage = lake_of_a.stage("nightly")
+    stage.delete("a", "id = 1")
+    lake_of_a.execute("ALTER TABLE a RENAME TO b").raise_for_error()
+    lake_of_a.maintain(ALL_OF_IT).raise_for_error()
+    assert 1 not in ids(stage.read("a"))
+
+
 @pytest.mark.parametrize("inline", ["never", "auto"])
 @on_sqlite
 def test_files_that_the_extension_compacts_under_a_stage_are_a_conflict(inline: str, lake: DuckLake) -> None:

@@ -18,6 +18,7 @@ from ducklake_orch.errors import (
 )
 from ducklake_orch.facade.stage import Stage
 from tests.support.backends import backends, catalogs, on_sqlite
+from tests.support.other_tasks import elsewhere
 from tests.support.worn_lakes import ALL_OF_IT
 
 ORDERS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"]})
@@ -219,6 +220,69 @@ def test_a_commit_in_between_is_judged_as_for_a_transaction(case: str, shop: Duc
     assert not shop.fsck(storage=True).findings
 
 
+REPLACING: dict[str, Callable[[Stage], object]] = {
+    "overwrite_partitions": lambda stage: stage.write(orders(9), "orders", mode="overwrite_partitions"),
+    "replace_where": lambda stage: stage.write(orders(9), "orders", mode="replace_where", where="region = 'eu'"),
+    "overwrite": lambda stage: stage.write(orders(9), "orders", mode="overwrite"),
+    "truncate": lambda stage: stage.truncate("orders"),
+    "rollback": lambda stage: stage.rollback("orders", 1),
+}
+RIVALS: dict[str, Callable[[DuckLake], object]] = {
+    "a stage that replaces the same": lambda lake: lake.stage("rival", create=False).publish(),
+    "an append": lambda lake: lake.write(orders(8), "orders", mode="append", inline="never"),
+    "a delete": lambda lake: lake.delete("orders", "id = 1"),
+}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("mode", "rival"),
+    [
+        *((mode, "a stage that replaces the same") for mode in REPLACING),
+        ("overwrite_partitions", "an append"),
+        ("replace_where", "a delete"),
+    ],
+)
+def test_a_stage_does_not_replace_rows_that_have_changed_since_it_was_created(
+    mode: str, rival: str, shop: DuckLake
+) -> None:
+    for name in ("nightly", "rival"):
+        REPLACING["overwrite_partitions" if name == "rival" else mode](shop.stage(name))
+    base = shop.snapshots(limit=1)[0].snapshot_id
+    RIVALS[rival](shop)
+    after = rows(shop.read("orders"))
+    message = (
+        rf"`main\.orders` have changed since snapshot {base}, first in snapshot {base + 1}, in the partition region=eu"
+    )
+    with pytest.raises(ConflictError, match=message):
+        shop.stage("nightly").publish()
+    assert rows(shop.read("orders")) == after
+    shop.stage("nightly").discard()
+    REPLACING[mode](shop.stage("nightly"))
+    shop.stage("nightly").publish()
+    assert rows(shop.read("orders")) != after or rival == "a stage that replaces the same"
+    assert not shop.fsck(storage=True).findings
+
+
+@on_sqlite
+@pytest.mark.parametrize("mode", ["overwrite_partitions", "replace_where"])
+def test_stages_that_replace_different_partitions_are_both_published(mode: str, shop: DuckLake) -> None:
+    for region in ("eu", "us"):
+        where = {"where": f"region = '{region}'"} if mode == "replace_where" else {}
+        shop.stage(region).write(orders(9, region=region), "orders", mode=mode, **where)
+    shop.stage("eu").publish()
+    shop.stage("us").publish()
+    assert rows(shop.read("orders")) == [(9, "eu"), (9, "us")]
+
+
+@on_sqlite
+def test_a_transaction_replaces_rows_that_were_committed_since_it_began(shop: DuckLake) -> None:
+    with shop.transaction() as tx:
+        tx.write(orders(9), "orders", mode="overwrite_partitions")
+        elsewhere(lambda: shop.write(orders(8), "orders", mode="append"))
+    assert rows(shop.read("orders")) == [(2, "us"), (9, "eu")]
+
+
 @catalogs()
 def test_a_discarded_stage_leaves_nothing_behind(shop: DuckLake) -> None:
     stage = shop.stage("nightly")
@@ -293,3 +357,10 @@ def test_a_lake_that_is_still_to_be_created_has_no_stages(tmp_path: Path) -> Non
     assert lake.stages() == []
     lake.stage("first").write(orders(1), "orders", mode="append")
     assert [stage.name for stage in lake.stages()] == ["first"]
+
+
+@on_sqlite
+@pytest.mark.parametrize(("argument", "remedy"), [("commit", "publish"), ("expect_snapshot", "Leave it out")])
+def test_arguments_that_a_verb_of_a_stage_does_not_take_are_refused(argument: str, remedy: str, shop: DuckLake) -> None:
+    with pytest.raises(ConfigError, match=rf"`{argument}` applies to the stage as a whole.*{remedy}"):
+        shop.stage("nightly").delete("orders", "true", **{argument: 1})

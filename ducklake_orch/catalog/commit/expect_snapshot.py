@@ -14,6 +14,7 @@ from ducklake_orch.catalog.metadata import (
     parse_tokens,
     text,
 )
+from ducklake_orch.catalog.parquet import key_name
 from ducklake_orch.catalog.scan import classify, parse_predicate
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.missing_snapshots import Retained, missing_snapshot, retained_sql
@@ -37,15 +38,20 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
     changed = _changed_since(transaction, table, expected) if table else []
     if table is None or not changed:
         return
+    touched, inlined = _touched_files(transaction, table, changed, expected), None
     where = _condition(change, table)
     if where is not None:
-        files = _touched_files(transaction, table, changed, expected) & _files_in_scope(
-            transaction, change, table, where
-        )
-        if not files and not _inlined_rows_differ(transaction, table, where, expected):
+        scope = _files_in_scope(transaction, change, table, where)
+        touched = {file: snapshot for file, snapshot in touched.items() if file in scope}
+        inlined = _inlined_change(transaction, table, where, expected, changed[0])
+        if not touched and inlined is None:
             return
+    first = min([*touched.values(), *([] if inlined is None else [inlined])], default=changed[0])
+    file = next((file for file, snapshot in touched.items() if snapshot == first), None)
+    partition = "" if file is None else _partition(transaction, table, file)
     raise SnapshotChangedError(
-        f"The rows to replace in `{table}` have changed since snapshot {expected}, first in snapshot {changed[0]}.",
+        f"The rows to replace in `{table}` have changed since snapshot {expected},"
+        f" first in snapshot {first}{partition}.",
         remedy="Read the rows again, and base the write on them.",
     )
 
@@ -93,7 +99,7 @@ def _changed_since(transaction: MetadataTransaction, table: TableDef, expected: 
     rows = transaction.ask(f"select snapshot_id, changes_made from {name} where snapshot_id > {expected}")
     if len(rows) != latest - expected:
         raise HistoryExpiredError(
-            f"`expect_snapshot` = {expected}: later snapshots have expired, so their changes are unknown.",
+            f"Snapshots after {expected} have expired, so what they changed in `{table}` is unknown.",
             remedy="Read the table again, and pass the snapshot of that read.",
         )
     return sorted(conflicts.data_changes(((int(row[0]), text(row[1])) for row in rows), table.table_id))
@@ -113,23 +119,45 @@ def _condition(change: TableChange, table: TableDef) -> str | None:
 
 def _touched_files(
     transaction: MetadataTransaction, table: TableDef, changed: Sequence[int], expected: int
-) -> set[int]:
-    """Return the data files that were added, were retired or lost rows in the snapshots that changed rows."""
+) -> dict[int, int]:
+    """Return the data files that were added, were retired or lost rows in the snapshots that changed rows.
+
+    Each has the first of these snapshots that is known to have done so.
+    """
     metadata = transaction.metadata
     ids = ", ".join(map(str, changed))
-    # A file that was merged from several snapshots may hold rows of these snapshots; its `partial_max` shows that. A
-    # delete file that a flush has written since begins at an earlier snapshot; only its id shows that it is new.
-    touched = f"begin_snapshot IN ({ids}) OR end_snapshot IN ({ids}) OR partial_max > {expected}"
     snapshots = metadata.table_sql("ducklake_snapshot")
-    later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
     of_table = f"WHERE table_id = {table.table_id} AND"
-    parts = [
-        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_data_file')} {of_table} ({touched})",
-        f"SELECT data_file_id FROM {metadata.table_sql('ducklake_delete_file')} {of_table} ({touched} OR {later})",
-    ]
+    parts = []
+    for kind in ("data", "delete"):
+        files = f"FROM {metadata.table_sql(f'ducklake_{kind}_file')} {of_table}"
+        parts += [f"SELECT data_file_id, {end} {files} {end} IN ({ids})" for end in ("begin_snapshot", "end_snapshot")]
+        # A file that was merged from several snapshots may hold rows of these snapshots; its `partial_max` shows that.
+        parts.append(f"SELECT data_file_id, partial_max {files} partial_max > {expected}")
+    # A delete file that a flush has written since begins at an earlier snapshot; only its id shows that it is new.
+    later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
+    parts.append(
+        f"SELECT data_file_id, {changed[0]} FROM {metadata.table_sql('ducklake_delete_file')} {of_table} {later}"
+    )
     if (deletions := deletions_table(metadata, table)) is not None:
-        parts.append(f"SELECT file_id FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}")
-    return {int(row[0]) for row in metadata.rows(" UNION ".join(parts))}
+        deleted = f"FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}"
+        parts.append(f"SELECT file_id, begin_snapshot {deleted}")
+    touched = f"({' UNION '.join(parts)}) touched(file, snapshot)"
+    return {int(row[0]): int(row[1]) for row in metadata.rows(f"SELECT file, min(snapshot) FROM {touched} GROUP BY 1")}
+
+
+def _partition(transaction: MetadataTransaction, table: TableDef, file: int) -> str:
+    """Return the words that name the partition of a data file, if it has one of the table's keys."""
+    metadata, spec = transaction.metadata, table.partition
+    values = metadata.table_sql("ducklake_file_partition_value")
+    sql = f"SELECT partition_value FROM {values} WHERE data_file_id = {file} ORDER BY partition_key_index"
+    found = [text(row[0]) for row in metadata.rows(sql)]
+    if spec is None or len(found) != len(spec.fields) or not found:
+        return ""
+    named = zip(spec.fields, found, strict=True)
+    return ", in the partition " + ", ".join(
+        f"{key_name(key.transform, table.column(key.column_id).name)}={value}" for key, value in named
+    )
 
 
 def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
@@ -148,17 +176,21 @@ def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table
     return file_ids
 
 
-def _inlined_rows_differ(transaction: MetadataTransaction, table: TableDef, where: str, expected: int) -> bool:
+def _inlined_change(
+    transaction: MetadataTransaction, table: TableDef, where: str, expected: int, first: int
+) -> int | None:
+    """Return the first snapshot that added inlined rows, `first` if rows are only missing, None if all are the same."""
     metadata = transaction.metadata
     predicate = parse_predicate(metadata.con, where, table.columns)
 
-    def rows(at: int) -> set[tuple[object, ...]]:
+    def rows(at: int) -> set[tuple[int, int]]:
         return {
-            row
+            (int(row[0]), int(row[1]))
             for query in inlined_rows(TableHistory(metadata, table), at, table.columns)
             for row in metadata.rows(
                 f"SELECT {query.row_id}, {query.snapshot} FROM ({query.sql}) WHERE {predicate.sql}"
             )
         }
 
-    return rows(expected) != rows(transaction.latest.snapshot_id)
+    before, now = rows(expected), rows(transaction.latest.snapshot_id)
+    return None if before == now else min((snapshot for _, snapshot in now - before), default=first)

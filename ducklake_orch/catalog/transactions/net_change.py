@@ -33,7 +33,8 @@ from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, identifier
 from ducklake_orch.errors import StalePlanError
 
-_BLIND = (Everything, Partitions, Matching)
+# What a change can retire without having read it.
+BLIND = (Everything, Partitions, Matching)
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class DraftedTable:
         """
         removals = [change.remove for change in self.changes if change.remove is not None]
         evolved = self.adopted is not None and self.adopted.table.columns != target.columns
-        kinds = (Everything, Partitions) if evolved else _BLIND
+        kinds = (Everything, Partitions) if evolved else BLIND
         return all(isinstance(removal, kinds) for removal in removals)
 
     @property

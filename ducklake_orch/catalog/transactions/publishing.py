@@ -19,7 +19,7 @@ from ducklake_orch.catalog.commit import (
 from ducklake_orch.catalog.metadata import origin, paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
-from ducklake_orch.catalog.transactions.net_change import drafted_tables, net_change
+from ducklake_orch.catalog.transactions.net_change import BLIND, drafted_tables, net_change
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
@@ -32,6 +32,8 @@ from ducklake_orch.errors import (
     LakeNotFoundError,
     ObjectExistsError,
     SchemaConflictError,
+    SnapshotChangedError,
+    SnapshotNotFoundError,
     StalePlanError,
 )
 
@@ -72,6 +74,7 @@ def publish(
     reads: Reads | None = None,
     staged_keys: Mapping[TableName, Sequence[str]] = MappingProxyType({}),
     closing: Closing | None = None,
+    keeps_base: bool = False,
     what: str = "transaction",
     remedy: str = "Run the transaction again.",
 ) -> Committed:
@@ -85,6 +88,7 @@ def publish(
         reads: What no other commit may have changed.
         staged_keys: The keys of staged work, by the keys of the tables' names.
         closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
+        keeps_base: Refuse to replace rows that other commits have changed since the draft began, even as a whole.
         what: What is committed, for messages.
         remedy: What to do after a conflict.
 
@@ -92,16 +96,19 @@ def publish(
         ConflictError: When another commit changed what the transaction depends on.
     """
     changes: list[TableChange] = []
+    conflicts = (*CONFLICTS, SnapshotChangedError, SnapshotNotFoundError) if keeps_base else CONFLICTS
     try:
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
             for table in drafted_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
                     expected, keys = expect_snapshot if change.remove else None, staged_keys.get(table.name.key, ())
+                    if keeps_base and isinstance(change.remove, BLIND):
+                        expected = draft.base.snapshot_id
                     changes.append(replace(change, expect_snapshot=expected, staged_keys=tuple(keys)))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)
-    except CONFLICTS as error:
+    except conflicts as error:
         failure = ConflictError(
             f"The {what} that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
             remedy=remedy,

@@ -90,6 +90,7 @@ def _publish_once(
                     key=key,
                     staged_keys=stage.table_keys(),
                     closing=partial(mark_published, stage=stage),
+                    keeps_base=True,
                     what=f"stage `{stage.head.name}`",
                     remedy="Look at it, then discard it and stage its work again.",
                 )

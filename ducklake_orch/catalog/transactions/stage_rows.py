@@ -181,15 +181,28 @@ def find_stages(metadata: Metadata) -> list[StoredStage]:
     return sorted(_stages(metadata, "1 = 1"), key=lambda stage: (stage.head.created, stage.head.name))
 
 
-def tables_in_use(metadata: Metadata) -> dict[TableName, str]:
-    """Return the tables whose files must stay as they are, because stages remove rows of them, and these stages."""
+def tables_in_use(metadata: Metadata) -> dict[int, str]:
+    """Return the ids of tables whose rows must stay in their files, because stages remove some, and these stages."""
     return {
-        key: stage.head.name
+        table.change.target.table_id: stage.head.name
         for stage in find_stages(metadata)
         if stage.head.snapshot_id is None and not stage.is_past
-        for key, table in stage.tables.items()
-        if table.change.removal is not None and table.change.removal.kind == "rows"
+        for table in stage.tables.values()
+        if _needs_files(metadata, table.change)
     }
+
+
+def _needs_files(metadata: Metadata, change: StoredChange) -> bool:
+    """Return whether a change cannot be done any more once maintenance has moved rows to other files."""
+    if change.removal is None or change.removal.kind == "everything":
+        return False
+    if change.removal.kind != "partitions":
+        return True
+    # Only files of the current partition keys stay whole partitions when they are merged.
+    keys = change.target.partition.partition_id if change.target.partition else None
+    other = f"end_snapshot IS NULL AND partition_id IS DISTINCT FROM {literal(keys)}"
+    files = f"{metadata.table_sql('ducklake_data_file')} WHERE table_id = {change.target.table_id}"
+    return bool(metadata.rows(f"SELECT 1 FROM {files} AND {other} LIMIT 1"))
 
 
 def store_changes(
