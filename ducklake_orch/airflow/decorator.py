@@ -58,7 +58,9 @@ class DuckLakeDecoratedOperator(DecoratedOperator, TableWriter):
         bound = inspect.signature(self.python_callable).bind_partial(*self.op_args, **self.op_kwargs)
         bound.arguments.pop(_KEYS, None)  # those of the context are the same, as a list
         for name, value in bound.arguments.items():
-            bound.arguments[name] = resolved(value, functools.partial(self._kind, name), spark, self._read)
+            bound.arguments[name] = resolved(
+                value, functools.partial(self._kind, name), spark, self._read, reads_staged=self.stage is not None
+            )
         for name in bound.signature.parameters.keys() - bound.arguments.keys():
             if name == "spark":
                 bound.arguments[name] = spark.session()

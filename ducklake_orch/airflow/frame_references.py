@@ -78,6 +78,16 @@ def _staged(lake: DuckLake, kind: str, reference: Mapping[str, Any], session: "C
     return read_as(lake, kind, table, session, where=reference["where"], **at)
 
 
+def _refuse_unpublished(reference: Mapping[str, Any]) -> None:
+    """Refuse rows that wait in a stage, for a task that writes to the lake itself."""
+    lake = DuckLakeHook(ducklake_conn_id=str(reference["ducklake_conn_id"])).lake()
+    if any(stage.name == reference[STAGE] and stage.snapshot_id is None for stage in lake.stages()):
+        raise ConfigError(
+            f"The rows of `{reference['table']}` are staged, and not published yet.",
+            remedy="Make the task a downstream of `publish`, or put it into the task group.",
+        )
+
+
 def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSession]", snapshot: int) -> Any:
     """Read the rows that an append added, which are all changes of its snapshot."""
     names = {folded(column.name) for column in lake.table(table).schema()}
@@ -91,7 +101,9 @@ def _added(lake: DuckLake, kind: str, table: str, session: "Callable[[], SparkSe
     return as_kind(kind, lake.changes(table, snapshot, snapshot).drop_columns(list(OWN_COLUMNS)))
 
 
-def resolved(value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[str]) -> Any:
+def resolved(
+    value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[str], *, reads_staged: bool = True
+) -> Any:
     """Return a value with frames in place of references: the value, or its items as of mapped tasks, can be one.
 
     Args:
@@ -99,12 +111,15 @@ def resolved(value: Any, kind: Callable[[], str], spark: TaskSpark, read: list[s
         kind: Returns the kind of the frames.
         spark: The session of the task.
         read: A list to which the names of the tables are added.
+        reads_staged: Whether rows may be read that are not published yet.
     """
     if is_reference(value):
+        if not reads_staged and STAGE in value:
+            _refuse_unpublished(value)
         read.append(str(value["table"]))
         return read_reference(value, kind(), spark=spark)
     if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping):
         items = list(value) if not isinstance(value, Sequence) or type(value).__name__.startswith("Lazy") else value
         if any(is_reference(item) for item in items):
-            return [resolved(item, kind, spark, read) for item in items]
+            return [resolved(item, kind, spark, read, reads_staged=reads_staged) for item in items]
     return value

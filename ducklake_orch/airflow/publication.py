@@ -68,6 +68,11 @@ def publication_task_group(
         outlets = [outlet for task in writers for outlet in task.outlets]
         for task in tasks:
             if task in writers:
+                if not _argument(task, "do_xcom_push", True):
+                    raise ConfigError(
+                        f"Task `{task.task_id}` has `do_xcom_push=False`, but `publish` needs what it returns.",
+                        remedy="Leave the argument out.",
+                    )
                 _set(task, stage=stage, stage_ttl=stage_ttl, outlets=[])
             else:
                 _read_stage(task, stage, ducklake_conn_id)

@@ -79,4 +79,4 @@ class DiscardOperator(StageOperator):
             found = last_stage(self.hook.lake(), self.stage)
             if found is not None and found.status == "open":
                 self.hook.lake().stage(found.name, create=False).discard()
-                log.warning("A task before failed, so the stage `%s` was discarded", found.name)
+                log.warning("The stage `%s` was not published, so it was discarded", found.name)

@@ -160,9 +160,9 @@ def shared(table: TableName, names: list[str]) -> ConfigError:
 
 
 def stores_nothing(asset: dg.AssetsDefinition, key: dg.AssetKey) -> bool:
-    """Return whether an asset is annotated with `-> None` or runs elsewhere, so that no IO manager handles it."""
+    """Return whether an asset is annotated as one that stores nothing, or runs elsewhere: no IO manager handles it."""
     output = asset.node_def.output_def_named(asset.get_output_name_for_asset_key(key))
-    return bool(output.dagster_type.is_nothing)
+    return bool(output.dagster_type.is_nothing or output.dagster_type.typing_type is dg.MaterializeResult)
 
 
 def described(context: dg.OutputContext | dg.InputContext) -> str:

@@ -167,7 +167,7 @@ class Stage:
 
     def keys(self) -> dict[str, list[str]]:
         """Return the idempotency keys of what is staged or was published, by table."""
-        return {str(table): keys for table, keys in self._stored().table_keys().items()}
+        return {str(table): list(keys) for table, keys in self._stored().table_keys().items()}
 
     def tables(self) -> list[StagedTable]:
         """List the tables that publishing would change, with the rows that would come and go.

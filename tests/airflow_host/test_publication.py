@@ -13,7 +13,7 @@ from airflow.providers.common.sql.operators.sql import (
     SQLExecuteQueryOperator,
     SQLInsertRowsOperator,
 )
-from airflow.sdk import DAG, task
+from airflow.sdk import DAG, task, task_group
 
 from ducklake_orch import DuckLake
 from ducklake_orch.airflow import (
@@ -271,3 +271,60 @@ def test_a_writer_with_a_stage_of_its_own_is_not_part_of_the_publication() -> No
     publish = dag.get_task("group.publish")
     assert isinstance(publish, DuckLakePublishOperator)
     assert (publish.outlets, publish.writers) == ([], [])
+
+
+def test_a_task_outside_of_the_group_gets_no_rows_that_are_not_published(conn_id: str) -> None:
+    lake = DuckLakeHook().existing_lake()
+    with DAG("outside", schedule=None, start_date=DAY) as dag:
+        with publication_task_group("group"):
+
+            @task.ducklake(table="shop.orders")
+            def orders() -> pa.Table:
+                return numbers(-1)
+
+            @task
+            def check() -> None:
+                raise ValueError("A number is negative.")
+
+            written = orders()
+            written >> check()
+
+        @task.ducklake(table="shop.totals")
+        def totals(orders: pa.Table) -> pa.Table:
+            return orders
+
+        totals(written)
+    assert states(run(dag))["totals"] == "failed"
+    assert visible(lake) == {}
+
+
+def test_each_copy_of_a_mapped_group_is_published_by_itself(conn_id: str) -> None:
+    lake = DuckLakeHook().existing_lake()
+    with DAG("copies", schedule=None, start_date=DAY) as dag:
+
+        @task_group
+        def shop_of(number: int) -> None:
+            with publication_task_group("group"):
+
+                @task.ducklake(table="shop.orders", mode="append")
+                def orders(number: int) -> pa.Table:
+                    return numbers(number)
+
+                @task
+                def check(number: int) -> None:
+                    assert number > 0
+
+                orders(number) >> check(number)
+
+        shop_of.expand(number=[1, -2])
+    run(dag)
+    assert visible(lake) == {"shop.orders": [1]}
+
+
+def test_a_writer_that_returns_nothing_is_refused() -> None:
+    with (
+        DAG("silent", schedule=None, start_date=DAY),
+        pytest.raises(ConfigError, match="`publish` needs what it returns"),
+        publication_task_group("group"),
+    ):
+        DuckLakeWriteOperator(task_id="t", table="a", sql="SELECT 1", do_xcom_push=False)

@@ -413,3 +413,14 @@ def test_a_lake_that_is_created_anew_does_not_have_the_stages_of_the_old_one(lak
     assert [stage.name for stage in anew.stages()] == ["other"]
     assert anew.stage("nightly").publish().writes == []
     assert ids(anew.read("a")) == [2]
+
+
+@on_sqlite
+def test_work_that_another_stage_has_published_with_the_same_key_is_not_published_again(lake_of_a: DuckLake) -> None:
+    first, second = lake_of_a.stage("first"), lake_of_a.stage("second")
+    for stage in (first, second):
+        stage.write(numbers(3), "a", mode="append", idempotency_key="k")
+    first.publish()
+    with pytest.raises(ConflictError, match=r"Work with the key 'k' is committed to `main\.a`"):
+        second.publish()
+    assert ids(lake_of_a.read("a")) == [1, 2, 3]

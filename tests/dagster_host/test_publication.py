@@ -204,3 +204,47 @@ def test_an_output_after_the_publication_of_its_run_is_refused(
     result = dg.materialize([orders, published, totals], resources=resources, instance=instance, raise_on_error=False)
     assert "was computed after the outputs of its run were published" in failure(result, "shop__totals")
     assert visible(resource.lake()) == {"shop.orders": [1]}
+
+
+def test_io_managers_that_publish_at_other_times_have_other_stages(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(key_prefix="shop", io_manager_key="checked")
+    def orders() -> pa.Table:
+        return numbers(-1)
+
+    @dg.asset_check(asset=orders, blocking=True)
+    def is_positive() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=False)
+
+    @dg.asset(key_prefix="shop")
+    def events() -> pa.Table:
+        return numbers(1)
+
+    @dg.asset(key_prefix="shop", io_manager_key="other", deps=[events])
+    def totals() -> pa.Table:
+        return numbers(2)
+
+    published = ducklake_publication("published", [orders])
+    managers = {"io_manager": "run", "other": "run", "checked": "after_checks"}
+    resources = {key: DuckLakeIOManager(lake=resource, publish=publish) for key, publish in managers.items()}
+    assets = [orders, events, totals, is_positive, published]
+    result = dg.materialize(assets, resources={**resources, "lake": resource}, instance=instance, raise_on_error=False)
+    assert not result.success
+    assert visible(resource.lake()) == {"shop.events": [1], "shop.totals": [2]}
+
+
+def test_an_asset_that_stores_nothing_does_not_hold_back_the_others(
+    resource: DuckLakeResource, instance: dg.DagsterInstance
+) -> None:
+    @dg.asset(key_prefix="shop")
+    def orders() -> pa.Table:
+        return numbers(1)
+
+    @dg.asset
+    def notified() -> dg.MaterializeResult[None]:
+        return dg.MaterializeResult()
+
+    resources = {"io_manager": DuckLakeIOManager(lake=resource, publish="run")}
+    assert dg.materialize([orders, notified], resources=resources, instance=instance).success
+    assert visible(resource.lake()) == {"shop.orders": [1]}

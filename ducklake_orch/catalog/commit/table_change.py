@@ -112,7 +112,8 @@ class TableChange:
         expect_snapshot: Refuse the change if the rows that it retires have changed since this snapshot.
         key: The caller's idempotency key.
         replays: Whether a key that is already committed makes this change a replay; if not, the key is recorded again.
-        staged_keys: Further keys to record: those of work that is part of the change.
+        staged_keys: Further keys to record, of work that is part of the change; each with whether a commit of other
+            work with the key is a conflict, because rows would be there twice.
         only_new: Whether the change must create the table.
         planned_version: The lake's schema version when the change was planned; while it is the same, so is the table.
         adopted: Paths of those files that another program wrote; the lake must not have them yet.
@@ -132,7 +133,7 @@ class TableChange:
     expect_snapshot: int | None = None
     key: str | None = None
     replays: bool = False
-    staged_keys: tuple[str, ...] = ()
+    staged_keys: Mapping[str, bool] = field(default_factory=dict)
     only_new: bool = False
     planned_version: int | None = None
     adopted: tuple[str, ...] = ()
@@ -145,7 +146,7 @@ class TableChange:
     @property
     def keys(self) -> tuple[str, ...]:
         """All keys that the commit records."""
-        return self.staged_keys if self.key is None else (self.key, *self.staged_keys)
+        return (*([self.key] if self.key is not None else []), *self.staged_keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ class TableCommit:
         self.done = self._replayed(current)
         if self.done is not None:
             return
+        if current is not None:
+            self._refuse_committed_keys(current)
         self.defines = conflicts.judge_table(change, current) or change.drops
         if self.defines and current is not None:
             conflicts.judge_new_columns(transaction.metadata, current, change.target)
@@ -188,6 +190,13 @@ class TableCommit:
         refuse_own_key(write_id, self.write)
         undone = idempotency.undone_by(self.transaction.metadata, current.table_id, snapshot)
         return Committed(snapshot, latest, current.table_id, replayed=True, undone_by=undone)
+
+    def _refuse_committed_keys(self, current: TableDef) -> None:
+        """Refuse staged work whose key other work has committed meanwhile: its rows would be there twice."""
+        for key, is_once in self.change.staged_keys.items():
+            if is_once and (found := idempotency.find_in(self.transaction, current.table_id, key)) is not None:
+                refuse_own_key(found[1], self.write)
+                raise StalePlanError(f"Work with the key {key!r} is committed to `{current}` as snapshot {found[0]}.")
 
     def _retired(self, table: TableDef) -> Retired:
         """Check for conflicts with the rows that the change retires, and return those rows."""

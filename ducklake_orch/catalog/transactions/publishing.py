@@ -72,7 +72,7 @@ def publish(
     key: str | None = None,
     expect_snapshot: int | None = None,
     reads: Reads | None = None,
-    staged_keys: Mapping[TableName, Sequence[str]] = MappingProxyType({}),
+    staged_keys: Mapping[TableName, Mapping[str, bool]] = MappingProxyType({}),
     closing: Closing | None = None,
     keeps_base: bool = False,
     what: str = "transaction",
@@ -86,7 +86,7 @@ def publish(
         key: The caller's idempotency key.
         expect_snapshot: Refuse to replace rows that have changed since this snapshot.
         reads: What no other commit may have changed.
-        staged_keys: The keys of staged work, by the keys of the tables' names.
+        staged_keys: The keys of staged work, by the keys of the tables' names, each with whether it replays.
         closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
         keeps_base: Refuse to replace rows that other commits have changed since the draft began, even as a whole.
         what: What is committed, for messages.
@@ -101,10 +101,10 @@ def publish(
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
             for table in drafted_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
-                    expected, keys = expect_snapshot if change.remove else None, staged_keys.get(table.name.key, ())
+                    expected, keys = expect_snapshot if change.remove else None, staged_keys.get(table.name.key, {})
                     if keeps_base and isinstance(change.remove, BLIND):
                         expected = draft.base.snapshot_id
-                    changes.append(replace(change, expect_snapshot=expected, staged_keys=tuple(keys)))
+                    changes.append(replace(change, expect_snapshot=expected, staged_keys=keys))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)

@@ -122,9 +122,7 @@ class StageDraft:
         storing = Write(f"staging in `{name}`", marked=False, repeatable=True)
         failure: Exception | None = None
         try:
-            store_changes(
-                lake, stage, changes, StoredWork(write.write_id, self._key, ids, own), storing, replays=self._replays
-            )
+            store_changes(lake, stage, changes, StoredWork(write.write_id, self._key, ids, own, self._replays), storing)
         except (DuckLakeOrchError, StagedMeanwhileError, StagedBeforeError) as error:
             failure = error
         finally:

@@ -85,12 +85,14 @@ class StoredWork:
         key: The idempotency key and what it covers.
         write_ids: The ids that are part of the names of its files.
         files: The paths of the files that it wrote. Later work may have replaced them, but running tasks read them.
+        replays: Whether work with the key must not be done twice.
     """
 
     write_id: str
     key: str | None
     write_ids: tuple[str, ...]
     files: tuple[str, ...]
+    replays: bool = True
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,13 @@ class StoredStage:
         """The idempotency keys of everything that was staged, by write id."""
         return {**self.head.published, **{write_id: work.key for write_id, work in self.works.items()}}
 
-    def table_keys(self) -> dict[TableName, list[str]]:
-        """Return the idempotency keys of single tables, by the keys of their names."""
-        found: dict[TableName, list[str]] = {}
-        for table, key in (parsed_key(key) for key in self.keys.values() if key is not None):
+    def table_keys(self) -> dict[TableName, dict[str, bool]]:
+        """Return the idempotency keys of single tables, by the keys of their names, each with whether it replays."""
+        found: dict[TableName, dict[str, bool]] = {}
+        for write_id, scoped in self.keys.items():
+            table, key = parsed_key(scoped) if scoped is not None else (None, "")
             if table is not None:
-                found.setdefault(table, []).append(key)
+                found.setdefault(table, {})[key] = write_id not in self.works or self.works[write_id].replays
         return found
 
     @property
@@ -211,8 +214,6 @@ def store_changes(
     changes: Mapping[TableName, StoredChange | None],
     work: StoredWork,
     write: Write,
-    *,
-    replays: bool,
 ) -> None:
     """Store the net changes of some tables in place of those that the stage had when it was read.
 
@@ -222,7 +223,6 @@ def store_changes(
         changes: The changes by the keys of the tables' names; None where nothing is left of one.
         work: Who stores them.
         write: Tells the caller whether the outcome is known.
-        replays: Whether work is not stored when work with its key is.
 
     Raises:
         StagedMeanwhileError: When another task has stored a change of one of the tables.
@@ -236,7 +236,7 @@ def store_changes(
         if found is not None and work.write_id in found.keys:
             return  # the answer to an earlier COMMIT was lost
         now = open_stage(transaction.metadata, head)
-        if replays and work.key is not None and work.key in now.keys.values():
+        if work.replays and work.key is not None and work.key in now.keys.values():
             raise StagedBeforeError
         if now.versions(changes) != stage.versions(changes):
             raise StagedMeanwhileError
