@@ -1,0 +1,50 @@
+"""Run a statement in Spark's SQL on tables of lakes: `run_sql`."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.spark.sql.run_query import Args, run_query
+from ducklake_orch.spark.sql.statement import parse_statement
+from ducklake_orch.spark.sql.table_lookup import TableLookup
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ducklake_orch.facade.lake_base import LakeBase
+
+
+def run_sql(
+    lake: "LakeBase",
+    spark: "SparkSession",
+    text: str,
+    args: Args,
+    lakes: "Mapping[str, LakeBase]",
+    frames: Mapping[str, Any],
+    prepare: Callable[[TableName], None] | None = None,
+) -> "DataFrame":
+    """Run a statement.
+
+    Args:
+        lake: The lake of names without a lake.
+        spark: The session, classic or Connect.
+        text: The statement.
+        args: Its parameters.
+        lakes: Further lakes, by the names that the statement uses.
+        frames: Frames that the statement can name.
+        prepare: Called with each table that the statement may read, before it is looked up.
+    """
+    names = {lake.config.name: lake, **lakes}
+    if len({folded(name) for name in names}) < len(names):
+        raise ConfigError("Two lakes have the same name in the statement.", remedy="Rename one in `lakes`.")
+    statement = parse_statement(text, frames)
+    if not isinstance(statement.tree, exp.Query | exp.Values):
+        raise UnsupportedStatementError(
+            "`sql` runs queries only.",
+            remedy="Call the verb of the lake: `write`, `merge`, `update`, `delete` and so on.",
+        )
+    lookup = TableLookup(spark, lake, names, frames, prepare)
+    return run_query(lookup, statement, args)
