@@ -8,13 +8,24 @@ from sqlglot import exp
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.spark.sql.run_query import Args, run_query
-from ducklake_orch.spark.sql.statement import parse_statement
+from ducklake_orch.spark.sql.statement import Node, parse_statement
 from ducklake_orch.spark.sql.table_lookup import TableLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ducklake_orch.facade.lake_base import LakeBase
+
+# The call that does what a statement means, by its kind in the parse tree.
+_CALLS = {
+    "Insert": 'lake.write(lake.sql(spark, "SELECT …"), "table", mode="append")',
+    "Update": 'lake.update("table", {"column": "expression"}, "condition")',
+    "Delete": 'lake.delete("table", "condition")',
+    "Merge": 'lake.merge(source, "table", keys=["key"])',
+    "TruncateTable": 'lake.truncate("table")',
+    "Create": 'lake.create_table("table", schema)',
+    "Drop": 'lake.drop_table("table")',
+}
 
 
 def run_sql(
@@ -42,9 +53,11 @@ def run_sql(
         raise ConfigError("Two lakes have the same name in the statement.", remedy="Rename one in `lakes`.")
     statement = parse_statement(text, frames)
     if not isinstance(statement.tree, exp.Query | exp.Values):
-        raise UnsupportedStatementError(
-            "`sql` runs queries only.",
-            remedy="Call the verb of the lake: `write`, `merge`, `update`, `delete` and so on.",
-        )
+        raise UnsupportedStatementError("`sql` runs queries only.", remedy=_call_instead(statement.tree))
     lookup = TableLookup(spark, lake, names, frames, prepare)
     return run_query(lookup, statement, args)
+
+
+def _call_instead(tree: Node) -> str:
+    call = _CALLS.get(type(tree).__name__)
+    return "Run the statement in DuckDB's SQL, by `lake.execute`." if call is None else f"Call `{call}`."
