@@ -9,6 +9,7 @@ from ducklake_orch.config.units import parse_duration, read_argument
 from ducklake_orch.facade.maintenance_verbs import MaintenanceVerbs
 from ducklake_orch.facade.read_verbs import ReadVerbs
 from ducklake_orch.facade.row_verbs import RowVerbs
+from ducklake_orch.facade.sql_verbs import SqlVerbs
 from ducklake_orch.facade.stream_verbs import StreamVerbs
 from ducklake_orch.facade.table_verbs import TableVerbs
 from ducklake_orch.facade.transaction_verbs import TransactionVerbs
@@ -16,7 +17,7 @@ from ducklake_orch.facade.write_verbs import WriteVerbs
 from ducklake_orch.results import CommitInfo, ExecuteResult, LakeEntry
 
 
-class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, TransactionVerbs, MaintenanceVerbs):
+class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, SqlVerbs, TransactionVerbs, MaintenanceVerbs):
     """A DuckLake: a SQL catalog and its data files.
 
     Creating the object opens nothing. Each call connects, works and disconnects; connections to server catalogs are

@@ -15,6 +15,7 @@ from ducklake_orch.results import CommitInfo, TransactionResult, WriteResult
 
 if TYPE_CHECKING:
     import duckdb
+    from pyspark.sql import DataFrame
 
     from ducklake_orch.catalog.transactions import LakeDraft, StageDraft
     from ducklake_orch.config.lake import LakeConfig, Scalar
@@ -192,6 +193,13 @@ class Transaction:
         opened = self._used()
         opened.look_up(table)
         return opened.lake.read(table, spark, columns=columns, where=where, engine=engine)
+
+    def sql(self, spark: Any, text: str, args: Any = None, lakes: Any = None, **frames: Any) -> "DataFrame":
+        """Run a query in Spark's SQL with what the transaction has done; arguments as for `DuckLake.sql`."""
+        from ducklake_orch.spark.sql.run_statement import run_sql
+
+        opened = self._used()
+        return run_sql(opened.lake, spark, text, args, lakes or {}, frames, lambda name: opened.look_up(str(name)))
 
     def connect(self) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
         """Connect to all tables with what the transaction has done to them, for reading.

@@ -42,7 +42,10 @@ try:
     lake.stream_writer("flat")(frame, 0)
 except errors.ConfigError as error:
     unnamed = str(error)
+few = spark.sql("SELECT 3 AS id UNION ALL SELECT 4")
+joined = "SELECT t.id FROM t JOIN few USING (id) JOIN {few} f ON f.id = t.id WHERE t.id > :least"
 print(json.dumps({
+    "sql": [row.id for row in lake.sql(spark, joined, {"least": 3}, few=few).collect()],
     "source": spark.read.format("ducklake").option("table", "flat").load().count(), "unnamed": unnamed,
     "changes": lake.changes("flat", spark=spark).count(), "lineage": column_sources(lake.read("t", spark)),
     "kind": type(frame).__module__,
@@ -58,6 +61,7 @@ def test_a_connect_session_writes_and_reads(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-4000:]
     report = json.loads(done.stdout.splitlines()[-1])
     assert report["kind"].startswith("pyspark.sql.connect")
+    assert report["sql"] == [4]
     assert report["lineage"] == {}
     written = [[30, 0, "duckdb", False], [10, 10, "duckdb", False], [4, 0, "duckdb", False], [0, 0, "duckdb", True]]
     assert report["done"] == written
