@@ -33,11 +33,11 @@ def store_twice(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]
     """Make the next work be stored again, as after a lost answer, once another task has done something."""
     store = stage_draft.store_changes
 
-    def twice(*arguments: object, replays: bool) -> None:
+    def twice(*arguments: object) -> None:
         monkeypatch.setattr(stage_draft, "store_changes", store)
-        store(*arguments, replays=replays)  # type: ignore[arg-type]
+        store(*arguments)  # type: ignore[arg-type]
         elsewhere(meanwhile)
-        store(*arguments, replays=replays)  # type: ignore[arg-type]
+        store(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(stage_draft, "store_changes", twice)
 
@@ -86,9 +86,9 @@ def test_files_stay_while_it_is_unknown_whether_they_are_staged(
     """As on a server, on which a COMMIT can arrive later than every search for it."""
     stage, store = lake_of_a.stage("nightly"), stage_draft.store_changes
 
-    def lost(*arguments: object, replays: bool) -> None:
+    def lost(*arguments: object) -> None:
         if stored:
-            store(*arguments, replays=replays)  # type: ignore[arg-type]
+            store(*arguments)  # type: ignore[arg-type]
         storing = arguments[-1]
         assert isinstance(storing, exactly_once.Write)
         storing.committing, storing.doubt = True, DuckLakeOrchError("the connection is lost")

@@ -20,9 +20,9 @@ ONE = pa.table({"id": [1]})
     [
         (lambda lake: DuckLakeIOManager(lake=lake, schemas="raw"), "Did you mean `schema`?"),  # type: ignore[call-arg]
         (
-            lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"),
+            lambda lake: DuckLakeIOManager(lake=lake, write_mode="append"),  # type: ignore[call-arg]
             "Known: `lake`, `publish`, `schema`, `schema_prefix`, `stage_ttl`.",
-        ),  # type: ignore[call-arg]
+        ),
         (lambda _: DuckLakeResource(name="x", create_if_mising=True), "Did you mean `create_if_missing`?"),
         (lambda _: host.DuckLakeFileResource(pth="x"), "Did you mean `path`?"),  # type: ignore[call-arg]
         (lambda _: host.SQLiteCatalog(path="x", busy_timout=1), "Did you mean `busy_timeout`?"),  # type: ignore[call-arg]
