@@ -11,6 +11,7 @@ from typing import Any
 
 from ducklake_orch.catalog.lifecycle import expirable
 from ducklake_orch.catalog.metadata import maybe_int, scheduled_paths
+from ducklake_orch.catalog.transactions import find_stages
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, MergePolicy, TablePattern
 from ducklake_orch.config.units import in_words
@@ -251,6 +252,7 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
         "latest_snapshot_age": state.age(moment(latest)).total_seconds(),
         "orphan_files": known.get("files"),
         "orphan_bytes": known.get("bytes"),
+        **_stages(state),
         "statistics_debris": _debris(state),
         "catalog_bytes": catalog_bytes(state),
         "format_version": metadata.options().get("version"),
@@ -266,6 +268,14 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
         },
         "catalog": config.catalog.type,
     }
+
+
+def _stages(state: Census) -> dict[str, Any]:
+    """Return the number of open stages, the size of their files, and the age of the oldest in seconds."""
+    stages = [stage for stage in find_stages(state.metadata) if stage.head.snapshot_id is None and not stage.is_past]
+    ages = [state.age(stage.head.created).total_seconds() for stage in stages]
+    sizes = [table.change.bytes for stage in stages for table in stage.tables.values()]
+    return {"stages": len(stages), "staged_bytes": sum(sizes), "stage_age": max(ages, default=0.0)}
 
 
 def _debris(state: Census) -> int:

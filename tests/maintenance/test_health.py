@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
@@ -61,6 +62,18 @@ def test_health_reports_every_metric_and_changes_nothing(backend: Backend, lake:
     assert tables["main.d"]["readable_by_others"]
     assert sum(tables["main.d"]["file_sizes"].values()) == tables["main.d"]["files"] == 1
     assert {table.table: table.grade for table in report.tables} == {"main.t": "ok", "main.d": "warn", "main.i": "ok"}
+
+
+@on_sqlite
+def test_open_stages_are_counted_with_their_size_and_age(lake: DuckLake) -> None:
+    lake.stage("published").write(pa.table({"id": [1]}), "t", mode="append")
+    lake.stage("published").publish()
+    assert lake.health().lake.metrics["stages"] == 0
+    lake.stage("open").write(pa.table({"id": [2]}), "t", mode="append")
+    metrics = lake.health().lake.metrics
+    assert metrics["stages"] == 1
+    assert metrics["staged_bytes"] == lake.stages()[-1].bytes > 0
+    assert 0 <= metrics["stage_age"] < 600
 
 
 @on_sqlite
