@@ -22,7 +22,10 @@ class SqlVerbs(LakeBase):
         stage: str | None = None,
         **frames: Any,
     ) -> "DataFrame":
-        """Run a query in Spark's SQL on the tables of the lake, and return a lazy DataFrame.
+        """Run a statement of Spark's SQL on the tables of the lake.
+
+        A query returns a lazy DataFrame. A statement that writes has written when the call returns, in one snapshot,
+        and returns one row with the fields of its `WriteResult`.
 
         All tables are read as of one snapshot. Names that the lake does not have are those of the session: its
         temporary views, its own tables, and files.
@@ -38,6 +41,7 @@ class SqlVerbs(LakeBase):
         Raises:
             ObjectNotFoundError: When neither the lake nor the session has a table; the error suggests the nearest name.
             StatementError: When the text is not one statement, or a name is ambiguous.
+            UnsupportedStatementError: When a statement would not do what it does in Spark; the error names the verb.
 
         Examples:
             >>> totals = "SELECT region, sum(price) AS total FROM orders WHERE id > :id GROUP BY region"

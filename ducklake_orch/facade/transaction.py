@@ -195,11 +195,22 @@ class Transaction:
         return opened.lake.read(table, spark, columns=columns, where=where, engine=engine)
 
     def sql(self, spark: Any, text: str, args: Any = None, lakes: Any = None, **frames: Any) -> "DataFrame":
-        """Run a query in Spark's SQL with what the transaction has done; arguments as for `DuckLake.sql`."""
+        """Run a statement of Spark's SQL with what the transaction has done; arguments as for `DuckLake.sql`."""
         from ducklake_orch.spark.sql.run_statement import run_sql
 
         opened = self._used()
-        return run_sql(opened.lake, spark, text, args, lakes or {}, frames, lambda name: opened.look_up(str(name)))
+
+        def verbs(name: str) -> Any:
+            if not opened.writes:
+                raise UnsupportedStatementError(
+                    "A stage is only read here.", remedy="Write in `with lake.stage(…).transaction() as tx: tx.sql(…)`."
+                )
+            return self if name == opened.lake.config.name else (lakes or {})[name]
+
+        def prepare(name: "TableName") -> None:
+            opened.look_up(str(name))
+
+        return run_sql(opened.lake, spark, text, args, lakes or {}, frames, prepare, verbs)
 
     def connect(self) -> "AbstractContextManager[duckdb.DuckDBPyConnection]":
         """Connect to all tables with what the transaction has done to them, for reading.

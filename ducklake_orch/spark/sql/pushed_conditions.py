@@ -92,6 +92,35 @@ def pushed_condition(reference: Reference, columns: Sequence[ColumnDef], context
     return " AND ".join(pushed) or None
 
 
+def exact_condition(where: Node, alias: str, columns: Sequence[ColumnDef], context: PushContext) -> str | None:
+    """Return a condition of a statement on one table in DuckDB's SQL; None if a part of it cannot be translated.
+
+    Args:
+        where: The condition.
+        alias: The name of the table in it.
+        columns: The columns of the table.
+        context: What it means besides its text.
+    """
+    try:
+        return _condition(where, _table(alias, columns, context))
+    except _NotPushed:
+        return None
+
+
+def exact_value(node: Node, column: ColumnDef, context: PushContext) -> str | None:
+    """Return a constant of a column's type in DuckDB's SQL; None if it is something else."""
+    if isinstance(node.unnest(), exp.Null):
+        return "NULL"
+    try:
+        return _value(column, node, _table("", [column], context))
+    except _NotPushed:
+        return None
+
+
+def _table(alias: str, columns: Sequence[ColumnDef], context: PushContext) -> _Table:
+    return _Table(folded(alias), {folded(column.name): column for column in columns}, is_alone=True, context=context)
+
+
 def _aliases(select: exp.Select) -> list[str]:
     start = select.args.get("from_") or select.args.get("from")
     return [source.this.alias_or_name for source in [start, *select.args.get("joins", [])] if source is not None]

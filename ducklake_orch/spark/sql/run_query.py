@@ -69,16 +69,21 @@ def run_query(lookup: TableLookup, statement: Statement, args: Args) -> "DataFra
     spark = lookup.spark
     whens = {reference.start: (reference, _when(spark, reference, args)) for reference in statement.references}
     lookup.load(whens)
-    context = PushContext(
-        args if isinstance(args, Mapping) else {},
-        is_utc=spark.conf.get("spark.sql.session.timeZone") in _UTC,
-        has_escapes="\\" in statement.text,
-    )
+    context = context_of(spark, statement, args)
     query = _Query(lookup, statement, args, whens, context)
     frame = _run(query, pinned=False)
     if any(latest_snapshot(moment.lake) != moment.snapshot for moment in lookup.latest()):
         frame = _run(_Query(lookup, statement, args, whens, context), pinned=True)
     return frame
+
+
+def context_of(spark: "SparkSession", statement: Statement, args: Args) -> PushContext:
+    """Return what the conditions of a statement mean besides their text."""
+    return PushContext(
+        args if isinstance(args, Mapping) else {},
+        is_utc=spark.conf.get("spark.sql.session.timeZone") in _UTC,
+        has_escapes="\\" in statement.text,
+    )
 
 
 def _run(query: _Query, *, pinned: bool) -> "DataFrame":

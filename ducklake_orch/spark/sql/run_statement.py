@@ -10,6 +10,7 @@ from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.spark.sql.run_query import Args, run_query
 from ducklake_orch.spark.sql.statement import Node, parse_statement
 from ducklake_orch.spark.sql.table_lookup import TableLookup
+from ducklake_orch.spark.sql.write_statement import WriteStatement
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,12 +19,7 @@ if TYPE_CHECKING:
 
 # The call that does what a statement means, by its kind in the parse tree.
 _CALLS = {
-    "Insert": 'lake.write(lake.sql(spark, "SELECT …"), "table", mode="append")',
-    "Update": 'lake.update("table", {"column": "expression"}, "condition")',
-    "Delete": 'lake.delete("table", "condition")',
     "Merge": 'lake.merge(source, "table", keys=["key"])',
-    "TruncateTable": 'lake.truncate("table")',
-    "Create": 'lake.create_table("table", schema)',
     "Drop": 'lake.drop_table("table")',
 }
 
@@ -36,6 +32,7 @@ def run_sql(
     lakes: "Mapping[str, LakeBase]",
     frames: Mapping[str, Any],
     prepare: Callable[[TableName], None] | None = None,
+    verbs: Callable[[str], Any] | None = None,
 ) -> "DataFrame":
     """Run a statement.
 
@@ -47,15 +44,19 @@ def run_sql(
         lakes: Further lakes, by the names that the statement uses.
         frames: Frames that the statement can name.
         prepare: Called with each table that the statement may read, before it is looked up.
+        verbs: Returns what has the verbs for a lake of a name; by default the lake.
     """
     names = {lake.config.name: lake, **lakes}
     if len({folded(name) for name in names}) < len(names):
         raise ConfigError("Two lakes have the same name in the statement.", remedy="Rename one in `lakes`.")
     statement = parse_statement(text, frames)
-    if not isinstance(statement.tree, exp.Query | exp.Values):
-        raise UnsupportedStatementError("`sql` runs queries only.", remedy=_call_instead(statement.tree))
     lookup = TableLookup(spark, lake, names, frames, prepare)
-    return run_query(lookup, statement, args)
+    if isinstance(statement.tree, exp.Query | exp.Values):
+        return run_query(lookup, statement, args)
+    if isinstance(statement.tree, exp.Insert | exp.Create | exp.Delete | exp.Update | exp.TruncateTable):
+        return WriteStatement(lookup, statement, args, verbs or names.__getitem__).run()
+    kind = statement.tree.key.upper()
+    raise UnsupportedStatementError(f"`sql` does not run {kind}.", remedy=_call_instead(statement.tree))
 
 
 def _call_instead(tree: Node) -> str:

@@ -126,13 +126,14 @@ def parse_statement(text: str, frames: Mapping[str, Any]) -> Statement:
         StatementError: When the text is not one statement, or sqlglot cannot parse it.
     """
     masked = _masked(text, frames)
-    tree, tokens = _parsed(masked.text), _tokens(masked.text)
+    tree, tokens = _parsed(masked.text), tokens_of(masked.text)
     references = [_reference(node, text, masked, tokens) for node in tree.find_all(exp.Table) if _is_named(node, text)]
     references.sort(key=lambda reference: reference.start)
     return Statement(text, tree, references, bool(frames))
 
 
-def _tokens(text: str) -> list[Token]:
+def tokens_of(text: str) -> list[Token]:
+    """Return the words and signs of a text in Spark's SQL."""
     try:
         return list(sqlglot.tokenize(text, dialect="spark"))
     except sqlglot.errors.SqlglotError as error:
@@ -174,7 +175,7 @@ def _not_parsed(error: Exception) -> StatementError:
 
 def _masked(text: str, frames: Mapping[str, Any]) -> _Masked:
     masked = _Masked(_without_placeholders(text, frames) if frames else text)
-    characters, tokens = list(masked.text), _tokens(masked.text)
+    characters, tokens = list(masked.text), tokens_of(masked.text)
     for index, token in enumerate(tokens):
         if (travel := _travel(tokens, index, text)) is not None and index > 0:
             masked.travels[tokens[index - 1].end + 1] = travel

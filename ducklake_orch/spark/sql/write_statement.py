@@ -1,0 +1,267 @@
+"""Run INSERT, DELETE, UPDATE, TRUNCATE and CREATE TABLE … AS in Spark's SQL, by the verbs of a lake."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import TokenType, exp
+
+from ducklake_orch.catalog.metadata import ColumnDef
+from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
+from ducklake_orch.results import WriteResult
+from ducklake_orch.spark.sql.lake_moment import lake_moment
+from ducklake_orch.spark.sql.pushed_conditions import PushContext, exact_condition, exact_value
+from ducklake_orch.spark.sql.run_query import Args, context_of, run_query
+from ducklake_orch.spark.sql.statement import Node, Statement, parse_statement, tokens_of
+from ducklake_orch.spark.sql.store_assignment import assigned
+from ducklake_orch.spark.sql.table_lookup import MAIN, LakeTableName, TableLookup
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+RESULT = (
+    "table STRING, mode STRING, snapshot_id BIGINT, previous_snapshot_id BIGINT, rows_written BIGINT,"
+    " rows_removed BIGINT, files_added BIGINT, files_removed BIGINT, bytes_written BIGINT, replayed BOOLEAN"
+)
+# Partition transforms of Spark's SQL whose names in DuckLake are others.
+_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+_DELETE = 'Call `lake.delete("table", "condition")`, whose condition is in DuckDB\'s SQL.'
+_UPDATE = 'Call `lake.update("table", {"column": "expression"}, "condition")`, in DuckDB\'s SQL.'
+_QUERY = (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.FROM)
+
+
+@dataclass(frozen=True)
+class WriteStatement:
+    """A statement that writes, and what it needs.
+
+    Attributes:
+        lookup: The lakes and frames that it can name.
+        statement: The statement.
+        args: Its parameters.
+        verbs: Returns what has the verbs of a lake: the lake itself, or a transaction.
+    """
+
+    lookup: TableLookup
+    statement: Statement
+    args: Args
+    verbs: "Callable[[str], Any]"
+
+    def run(self) -> "DataFrame":
+        """Run the statement, and return its result as one row."""
+        match self.statement.tree:
+            case exp.Insert() as insert:
+                result = self._insert(insert)
+            case exp.Create() as create:
+                result = self._create(create)
+            case exp.Delete() as delete:
+                result = self._delete(delete)
+            case exp.Update() as update:
+                result = self._update(update)
+            case exp.TruncateTable() as truncate:
+                result = self._truncate(truncate)
+            case other:
+                raise UnsupportedStatementError(f"`sql` does not run {other.key.upper()}.")
+        row = {name: value for name, value in asdict(result).items() if f"{name} " in RESULT}
+        spark = self.lookup.spark
+        return spark.createDataFrame([row], RESULT)
+
+    def _truncate(self, truncate: exp.TruncateTable) -> WriteResult:
+        if truncate.args.get("partition") or len(truncate.expressions) != 1:
+            raise UnsupportedStatementError(
+                "`sql` runs TRUNCATE TABLE of one whole table only.", remedy='Call `lake.delete("table", "condition")`.'
+            )
+        target = self._existing(truncate.expressions[0])
+        table, lake = str(target.table), self._lake(target)
+        return self.verbs(target.lake).write(lake.read(table, where="false"), table, mode="overwrite")  # type: ignore[no-any-return]
+
+    # --- INSERT --------------------------------------------------------------------------------------------------
+
+    def _insert(self, insert: exp.Insert) -> WriteResult:
+        into, _refused = insert.this, ("with_", "with", "conflict", "returning", "by_name", "where", "exists")
+        names = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
+        for part in _refused:
+            if insert.args.get(part):
+                raise UnsupportedStatementError(
+                    f"`sql` does not run INSERT with {part.strip('_').upper().replace('_', ' ')}.",
+                    remedy="Write the query after the name of the table, and its columns in their order.",
+                )
+        target = self._existing(into)
+        frame = self._source()
+        verbs, table = self.verbs(target.lake), str(target.table)
+        columns = self._columns(target)
+        fixed = self._fixed(insert, columns)
+        wanted = [columns[folded(name)] for name in names] if names else [*columns.values()]
+        frame = assigned(frame, [field for field in wanted if folded(field.name) not in fixed], table)
+        for name, value in fixed.items():
+            frame = frame.selectExpr("*", f"CAST({value} AS {columns[name].dataType.simpleString()}) AS `{name}`")
+        if not insert.args.get("overwrite"):
+            return verbs.write(frame, table, mode="append")  # type: ignore[no-any-return]
+        return verbs.write(frame, table, **self._overwrite(fixed, target))  # type: ignore[no-any-return]
+
+    def _overwrite(self, fixed: Mapping[str, str], target: LakeTableName) -> dict[str, Any]:
+        if fixed:
+            raise UnsupportedStatementError(
+                "`sql` does not run INSERT OVERWRITE with PARTITION.",
+                remedy='Call `lake.write(…, mode="replace_where", where="…")`.',
+            )
+        how = str(self.lookup.spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static"))
+        mode = "overwrite_partitions" if how.lower() == "dynamic" else "overwrite"
+        # A query that reads what it replaces must not replace rows that it has not read.
+        lake = self._lake(target)
+        read = [moment for moment in self.lookup.latest() if moment.lake is lake and target.table.key in moment.tables]
+        is_guarded = read and self.verbs(target.lake) is lake
+        return {"mode": mode, "expect_snapshot": read[0].snapshot} if is_guarded else {"mode": mode}
+
+    def _fixed(self, insert: exp.Insert, columns: "Mapping[str, StructField]") -> dict[str, str]:
+        """Return the columns of a PARTITION clause with their constants."""
+        table = insert.this.this if isinstance(insert.this, exp.Schema) else insert.this
+        found: dict[str, str] = {}
+        for part in partition.expressions if (partition := table.args.get("partition")) else ():
+            if not isinstance(part, exp.EQ) or folded(part.this.name) not in columns:
+                raise UnsupportedStatementError(
+                    "`sql` runs INSERT with constants in PARTITION only.", remedy="Select the other columns."
+                )
+            found[folded(part.this.name)] = part.expression.sql("spark")
+        return found
+
+    def _columns(self, target: LakeTableName) -> "dict[str, StructField]":
+        fields = self._lake(target).read(str(target.table), self.lookup.spark).schema.fields
+        return {folded(field.name): field for field in fields}
+
+    # --- DELETE and UPDATE ---------------------------------------------------------------------------------------
+
+    def _delete(self, delete: exp.Delete) -> WriteResult:
+        target, changed = self._existing(delete.this), self._changed(delete)
+        return self.verbs(target.lake).delete(str(target.table), changed.condition(delete, _DELETE) or "true")  # type: ignore[no-any-return]
+
+    def _update(self, update: exp.Update) -> WriteResult:
+        target, changed = self._existing(update.this), self._changed(update)
+        values = {part.this.name: changed.value(part) for part in update.expressions}
+        return self.verbs(target.lake).update(str(target.table), values, changed.condition(update, _UPDATE))  # type: ignore[no-any-return]
+
+    def _changed(self, change: exp.Delete | exp.Update) -> "_Changed":
+        target = self._existing(change.this)
+        moment = lake_moment(self._lake(target), [target.table])
+        columns = moment.tables[target.table.key].columns
+        context = context_of(self.lookup.spark, self.statement, self.args)
+        return _Changed(change.this.alias_or_name, columns, context)
+
+    # --- CREATE TABLE … AS ---------------------------------------------------------------------------------------
+
+    def _create(self, create: exp.Create) -> WriteResult:
+        if create.args.get("kind") != "TABLE" or create.expression is None or create.args.get("replace"):
+            raise UnsupportedStatementError(
+                "`sql` runs CREATE TABLE … AS SELECT only.", remedy='Call `lake.create_table("table", schema)`.'
+            )
+        properties = create.args.get("properties")
+        keys: list[str] = []
+        for part in properties.expressions if properties is not None else ():
+            if isinstance(part, exp.PartitionedByProperty):
+                keys = [_transform(key) for key in part.this.expressions]
+            elif not (isinstance(part, exp.FileFormatProperty) and str(part.sql("spark")).lower().endswith("ducklake")):
+                raise UnsupportedStatementError(
+                    f"`sql` does not run CREATE TABLE with `{part.sql('spark')}`.",
+                    remedy='Call `lake.create_table("table", schema)`, which takes options and a comment.',
+                )
+        target = self._named(create.this)
+        mode = "ignore" if create.args.get("exists") else "error"
+        verbs = self.verbs(target.lake)
+        return verbs.write(self._source(), str(target.table), mode=mode, partition_by=keys or None)  # type: ignore[no-any-return]
+
+    # --- parts ---------------------------------------------------------------------------------------------------
+
+    def _source(self) -> "DataFrame":
+        """Return the rows of the query within the statement."""
+        text = self.statement.text
+        query = parse_statement(text[_start_of_query(text) :], self.lookup.frames)
+        return run_query(self.lookup, query, self.args)
+
+    def _named(self, node: Node) -> LakeTableName:
+        """Return the table that the statement writes, whether it exists or not."""
+        table = node.this if isinstance(node, exp.Schema) else node
+        if not isinstance(table, exp.Table):
+            raise UnsupportedStatementError("The statement writes no table.", remedy="Name a table of the lake.")
+        parts = [part.name for part in table.parts]
+        lakes = self.lookup.lakes
+        default = next(name for name, lake in lakes.items() if lake is self.lookup.default)
+        known = next((name for name in lakes if folded(name) == folded(parts[0])), None)
+        if len(parts) == 3 and known is not None:
+            return LakeTableName(known, TableName(parts[1], parts[2]))
+        if len(parts) > 2:
+            raise ObjectNotFoundError(f"There is no lake `{parts[0]}`.", remedy="Name it in `lakes`.")
+        return LakeTableName(default, TableName(*[MAIN, *parts][-2:]))
+
+    def _existing(self, node: Node) -> LakeTableName:
+        found = self._named(node)
+        if self.lookup.prepare is not None:
+            self.lookup.prepare(found.table)
+        self._lake(found).table(str(found.table)).schema()  # the error names the nearest table
+        return found
+
+    def _lake(self, name: LakeTableName) -> Any:
+        return self.lookup.lakes[name.lake]
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """A table whose rows are changed where they are. DuckDB evaluates the conditions, so they must mean the same there.
+
+    Attributes:
+        alias: The name of the table in the statement.
+        columns: Its columns.
+        context: What conditions mean besides their text.
+    """
+
+    alias: str
+    columns: Sequence[ColumnDef]
+    context: PushContext
+
+    def condition(self, change: Node, instead: str) -> str | None:
+        """Return the condition of the rows; None without one."""
+        for part in ("using", "returning", "order", "limit", "from_", "from", "with_", "with"):
+            if change.args.get(part):
+                raise UnsupportedStatementError("`sql` changes one table by a condition only.", remedy=instead)
+        if (where := change.args.get("where")) is None:
+            return None
+        if (found := exact_condition(where.this, self.alias, self.columns, self.context)) is None:
+            raise UnsupportedStatementError(
+                f"`sql` cannot evaluate `{where.this.sql('spark')}` on stored rows: it compares columns with constants,"
+                " by comparisons, IN, BETWEEN and IS NULL.",
+                remedy=instead,
+            )
+        return found
+
+    def value(self, assignment: Node) -> str:
+        """Return the value of an assignment in DuckDB's SQL."""
+        column = next((column for column in self.columns if folded(column.name) == folded(assignment.this.name)), None)
+        value = exact_value(assignment.expression, column, self.context) if column is not None else None
+        if value is None:
+            raise UnsupportedStatementError(
+                f"`sql` cannot assign `{assignment.sql('spark')}`: it assigns constants of a column's type.",
+                remedy=_UPDATE,
+            )
+        return value
+
+
+def _transform(key: Node) -> str:
+    text = key.sql("spark")
+    name, separator, rest = text.partition("(")
+    return f"{_TRANSFORMS.get(name.lower(), name.lower())}({rest}" if separator else text.replace("`", "")
+
+
+def _start_of_query(text: str) -> int:
+    """Return where the query of an INSERT or CREATE starts: the first word of one that is not in parentheses."""
+    depth = 0
+    tokens = tokens_of(text)
+    for index, token in enumerate(tokens):
+        if token.token_type is TokenType.L_PAREN:
+            if depth == 0 and index + 1 < len(tokens) and tokens[index + 1].token_type in _QUERY:
+                return token.start
+            depth += 1
+        elif token.token_type is TokenType.R_PAREN:
+            depth -= 1
+        elif depth == 0 and token.token_type in _QUERY:
+            return token.start
+    raise UnsupportedStatementError("The statement has no query.", remedy="Write `… SELECT …` or `… VALUES …`.")
