@@ -104,8 +104,13 @@ def engine_extension(name: str) -> None:
     """Check that the engine loads an extension from the wheel that was installed with ducklake-orch."""
     import duckdb
 
-    from ducklake_orch.engine.extensions import load_extension
+    from ducklake_orch.engine.extensions import find_wheel, load_extension
 
+    wheel = find_wheel(name)
+    assert wheel is not None, f"{name} is not installed"
+    assert wheel.file is not None, f"{name} is for other versions of DuckDB: {wheel.versions}"
+    if name == "motherduck":  # it loads only with the token of an account
+        return
     with duckdb.connect() as con:
         assert load_extension(con, name) == "wheel", name
 
