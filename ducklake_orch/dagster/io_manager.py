@@ -182,7 +182,8 @@ class LakeIOManager(dg.IOManager):
                 if obj is not None:
                     context.log.warning(not_created(described(context), output.table, data))
                 in_stage.report_nothing()
-        staged.mark(output.table, key)
+        if tx.result is not None and tx.result.replayed:
+            staged.mark(output.table, key)
         if self._publish == "run" and has_staged_all(context, staged, self._names):
             staged.publish("all outputs", step.job_def.asset_layer.asset_graph, context.log)
 

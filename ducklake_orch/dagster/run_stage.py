@@ -48,7 +48,7 @@ class RunStage:
 
     def refuse_late(self, what: str, key: str | None) -> None:
         """Refuse an output that comes after the run was published, unless it was published with the run."""
-        if self.info.status == "published" and not any(key in keys for keys in self.stage.keys().values()):
+        if self.info.status == "published" and not self._has_key(key):
             raise ConfigError(
                 f"{what} was computed after the outputs of its run were published.",
                 remedy='Store it with an IO manager that has `publish="immediately"`.',
@@ -56,9 +56,12 @@ class RunStage:
 
     def mark(self, table: TableName, key: str | None) -> None:
         """Store the key of an output that left nothing in the stage, because the lake has it already."""
-        if key is not None and not any(key in keys for keys in self.stage.keys().values()):
+        if key is not None and not self._has_key(key):
             with self.stage.writing(str(table), "overwrite", key):
                 pass
+
+    def _has_key(self, key: str | None) -> bool:
+        return any(key in keys for keys in self.stage.keys().values())
 
     def assets(self) -> set[str]:
         """Return the assets that are staged, as `cut` names them."""
@@ -112,7 +115,7 @@ def find_run_stage(lake: DuckLake, run: Any, instance: Any, io_manager: str | No
         name = _name(staging, io_manager)
         runs.append(staging)
         if (info := stages.get(name)) is not None and info.status != "expired":
-            return RunStage(lake, lake.stage(name, create=False), info, runs, instance)
+            return RunStage(lake, Stage(lake, name), info, runs, instance)
         if any(staged_in == name for staged_in, _ in _staged_by([staging], instance)):
             _refuse_lost(name)
     return None

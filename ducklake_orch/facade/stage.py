@@ -71,9 +71,8 @@ class Stage:
             >>> lake.stage("nightly").write(orders, "archive", mode="append", idempotency_key="day 1").replayed
             True
         """
-        with self.writing(table, mode, arguments.pop("idempotency_key", None)) as tx:
-            result = tx.write(data, table, mode=mode, **arguments)
-        return tx.result.writes[-1] if tx.result is not None else result
+        key = arguments.pop("idempotency_key", None)
+        return _result(self.writing(table, mode, key), lambda tx: tx.write(data, table, mode=mode, **arguments))
 
     def writing(self, table: str, mode: str, idempotency_key: str | None) -> Transaction:
         """Begin a transaction for one write, whose key has the same effect as that of `write`.
@@ -116,10 +115,7 @@ class Stage:
             tx.drop_table(table)
 
     def _run(self, table: str, arguments: dict[str, Any], verb: Callable[[Transaction], WriteResult]) -> WriteResult:
-        with _StageTransaction(self, arguments.pop("idempotency_key", None), table) as tx:
-            verb(tx)
-        assert tx.result is not None  # noqa: S101 - the block has ended
-        return tx.result.writes[-1]
+        return _result(_StageTransaction(self, arguments.pop("idempotency_key", None), table), verb)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -336,6 +332,14 @@ class _StageTransaction(Transaction):
             return StageDraft(lake, stored, write, key, replays=self._replays)
 
         return Opened(self._lake, write, begin, writes=self._writes)
+
+
+def _result(block: Transaction, verb: Callable[[Transaction], WriteResult]) -> WriteResult:
+    """Run one verb in a block of its own, and return its result."""
+    with block as tx:
+        verb(tx)
+    assert tx.result is not None  # noqa: S101 - the block has ended
+    return tx.result.writes[-1]
 
 
 def get_stage(

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import exp
 
 from ducklake_orch.engine.quoting import TableName, folded
-from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.spark.sql.run_query import Args, run_query
-from ducklake_orch.spark.sql.statement import Node, parse_statement
+from ducklake_orch.spark.sql.statement import parse_statement
 from ducklake_orch.spark.sql.table_lookup import TableLookup
 from ducklake_orch.spark.sql.write_statement import WriteStatement
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ducklake_orch.facade.lake_base import LakeBase
-
-# The call that does what a statement means, by its kind in the parse tree.
-_CALLS = {
-    "Merge": 'lake.merge(source, "table", keys=["key"])',
-    "Drop": 'lake.drop_table("table")',
-}
 
 
 def run_sql(
@@ -53,12 +47,4 @@ def run_sql(
     lookup = TableLookup(spark, lake, names, frames, prepare)
     if isinstance(statement.tree, exp.Query | exp.Values):
         return run_query(lookup, statement, args)
-    if isinstance(statement.tree, exp.Insert | exp.Create | exp.Delete | exp.Update | exp.TruncateTable):
-        return WriteStatement(lookup, statement, args, verbs or names.__getitem__).run()
-    kind = statement.tree.key.upper()
-    raise UnsupportedStatementError(f"`sql` does not run {kind}.", remedy=_call_instead(statement.tree))
-
-
-def _call_instead(tree: Node) -> str:
-    call = _CALLS.get(type(tree).__name__)
-    return "Run the statement in DuckDB's SQL, by `lake.execute`." if call is None else f"Call `{call}`."
+    return WriteStatement(lookup, statement, args, verbs or names.__getitem__).run()

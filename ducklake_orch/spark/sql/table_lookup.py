@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ducklake_orch.facade.lake_base import LakeBase
 
-MAIN = "main"
+_MAIN = "main"
 
 
 @dataclass(frozen=True)
@@ -117,17 +117,18 @@ class TableLookup:
 
     def _candidates(self, reference: Reference) -> Iterator[LakeTableName]:
         parts = reference.parts
-        yield from self._tables(parts, None)
+        yield from self.tables(parts)
         if reference.arguments is None and len(parts) > 1 and parts[-1].lower() in METADATA_TABLES:
-            yield from self._tables(parts[:-1], parts[-1].lower())
+            yield from self.tables(parts[:-1], parts[-1].lower())
 
-    def _tables(self, parts: tuple[str, ...], kind: str | None) -> Iterator[LakeTableName]:
+    def tables(self, parts: tuple[str, ...], kind: str | None = None) -> Iterator[LakeTableName]:
+        """Yield what a name can mean in the lakes, whether it exists or not, the nearest meaning first."""
         default = next(name for name, lake in self.lakes.items() if lake is self.default)
         if len(parts) <= 2:
-            yield LakeTableName(default, TableName(*((MAIN, *parts)[-2:])), kind)
+            yield LakeTableName(default, TableName(*((_MAIN, *parts)[-2:])), kind)
         known = next((name for name in self.lakes if folded(name) == folded(parts[0])), None)
         if known is not None and len(parts) in (2, 3):
-            yield LakeTableName(known, TableName(*((MAIN, *parts[1:])[-2:])), kind)
+            yield LakeTableName(known, TableName(*((_MAIN, *parts[1:])[-2:])), kind)
 
     def _has(self, name: LakeTableName, when: When) -> bool:
         moment = self.moment(name.lake, when)
@@ -150,7 +151,7 @@ class TableLookup:
 
 def _shown(lake: str | None, table: TableName, parts: int) -> str:
     names = [*([lake] if lake else []), *table]
-    return table.table if parts == 1 and lake is None and folded(table.schema) == MAIN else ".".join(names)
+    return table.table if parts == 1 and lake is None and folded(table.schema) == _MAIN else ".".join(names)
 
 
 def _ambiguous(reference: Reference, meanings: list[str]) -> StatementError:

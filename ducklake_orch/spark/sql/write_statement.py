@@ -1,21 +1,22 @@
 """Run INSERT, DELETE, UPDATE, TRUNCATE and CREATE TABLE … AS in Spark's SQL, by the verbs of a lake."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import TokenType, exp
 
 from ducklake_orch.catalog.metadata import ColumnDef
-from ducklake_orch.engine.quoting import TableName, folded
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.results import WriteResult
+from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.sql.lake_moment import lake_moment
 from ducklake_orch.spark.sql.pushed_conditions import PushContext, exact_condition, exact_value
 from ducklake_orch.spark.sql.run_query import Args, context_of, run_query
 from ducklake_orch.spark.sql.statement import Node, Statement, parse_statement, tokens_of
 from ducklake_orch.spark.sql.store_assignment import assigned
-from ducklake_orch.spark.sql.table_lookup import MAIN, LakeTableName, TableLookup
+from ducklake_orch.spark.sql.table_lookup import LakeTableName, TableLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +26,14 @@ RESULT = (
     "table STRING, mode STRING, snapshot_id BIGINT, previous_snapshot_id BIGINT, rows_written BIGINT,"
     " rows_removed BIGINT, files_added BIGINT, files_removed BIGINT, bytes_written BIGINT, replayed BOOLEAN"
 )
+_FIELDS = [field.split()[0] for field in RESULT.split(", ")]
+# The call that does what a statement means, by its kind in the parse tree.
+_CALLS = {
+    "Merge": 'lake.merge(source, "table", keys=["key"])',
+    "Drop": 'lake.drop_table("table")',
+}
+# Parts of INSERT, by their names in the parse tree, that are refused.
+_NOT_IN_INSERT = ("with_", "with", "conflict", "returning", "by_name", "where", "exists")
 # Partition transforms of Spark's SQL whose names in DuckLake are others.
 _TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _DELETE = 'Call `lake.delete("table", "condition")`, whose condition is in DuckDB\'s SQL.'
@@ -62,10 +71,11 @@ class WriteStatement:
             case exp.TruncateTable() as truncate:
                 result = self._truncate(truncate)
             case other:
-                raise UnsupportedStatementError(f"`sql` does not run {other.key.upper()}.")
-        row = {name: value for name, value in asdict(result).items() if f"{name} " in RESULT}
-        spark = self.lookup.spark
-        return spark.createDataFrame([row], RESULT)
+                call = _CALLS.get(type(other).__name__)
+                remedy = "Run the statement in DuckDB's SQL, by `lake.execute`." if call is None else f"Call `{call}`."
+                raise UnsupportedStatementError(f"`sql` does not run {other.key.upper()}.", remedy=remedy)
+        row = {name: getattr(result, name) for name in _FIELDS}
+        return self.lookup.spark.createDataFrame([row], RESULT)
 
     def _truncate(self, truncate: exp.TruncateTable) -> WriteResult:
         if truncate.args.get("partition") or len(truncate.expressions) != 1:
@@ -79,9 +89,9 @@ class WriteStatement:
     # --- INSERT --------------------------------------------------------------------------------------------------
 
     def _insert(self, insert: exp.Insert) -> WriteResult:
-        into, _refused = insert.this, ("with_", "with", "conflict", "returning", "by_name", "where", "exists")
+        into = insert.this
         names = [column.name for column in into.expressions] if isinstance(into, exp.Schema) else []
-        for part in _refused:
+        for part in _NOT_IN_INSERT:
             if insert.args.get(part):
                 raise UnsupportedStatementError(
                     f"`sql` does not run INSERT with {part.strip('_').upper().replace('_', ' ')}.",
@@ -95,7 +105,8 @@ class WriteStatement:
         wanted = [columns[folded(name)] for name in names] if names else [*columns.values()]
         frame = assigned(frame, [field for field in wanted if folded(field.name) not in fixed], table)
         for name, value in fixed.items():
-            frame = frame.selectExpr("*", f"CAST({value} AS {columns[name].dataType.simpleString()}) AS `{name}`")
+            field = columns[name]
+            frame = frame.selectExpr("*", f"CAST({value} AS {field.dataType.simpleString()}) AS {name_sql(field.name)}")
         if not insert.args.get("overwrite"):
             return verbs.write(frame, table, mode="append")  # type: ignore[no-any-return]
         return verbs.write(frame, table, **self._overwrite(fixed, target))  # type: ignore[no-any-return]
@@ -133,16 +144,17 @@ class WriteStatement:
     # --- DELETE and UPDATE ---------------------------------------------------------------------------------------
 
     def _delete(self, delete: exp.Delete) -> WriteResult:
-        target, changed = self._existing(delete.this), self._changed(delete)
+        target = self._existing(delete.this)
+        changed = self._changed(target, delete)
         return self.verbs(target.lake).delete(str(target.table), changed.condition(delete, _DELETE) or "true")  # type: ignore[no-any-return]
 
     def _update(self, update: exp.Update) -> WriteResult:
-        target, changed = self._existing(update.this), self._changed(update)
+        target = self._existing(update.this)
+        changed = self._changed(target, update)
         values = {part.this.name: changed.value(part) for part in update.expressions}
         return self.verbs(target.lake).update(str(target.table), values, changed.condition(update, _UPDATE))  # type: ignore[no-any-return]
 
-    def _changed(self, change: exp.Delete | exp.Update) -> "_Changed":
-        target = self._existing(change.this)
+    def _changed(self, target: LakeTableName, change: exp.Delete | exp.Update) -> "_Changed":
         moment = lake_moment(self._lake(target), [target.table])
         columns = moment.tables[target.table.key].columns
         context = context_of(self.lookup.spark, self.statement, self.args)
@@ -183,15 +195,10 @@ class WriteStatement:
         table = node.this if isinstance(node, exp.Schema) else node
         if not isinstance(table, exp.Table):
             raise UnsupportedStatementError("The statement writes no table.", remedy="Name a table of the lake.")
-        parts = [part.name for part in table.parts]
-        lakes = self.lookup.lakes
-        default = next(name for name, lake in lakes.items() if lake is self.lookup.default)
-        known = next((name for name in lakes if folded(name) == folded(parts[0])), None)
-        if len(parts) == 3 and known is not None:
-            return LakeTableName(known, TableName(parts[1], parts[2]))
-        if len(parts) > 2:
+        parts = tuple(part.name for part in table.parts)
+        if (found := next(self.lookup.tables(parts), None)) is None:
             raise ObjectNotFoundError(f"There is no lake `{parts[0]}`.", remedy="Name it in `lakes`.")
-        return LakeTableName(default, TableName(*[MAIN, *parts][-2:]))
+        return found
 
     def _existing(self, node: Node) -> LakeTableName:
         found = self._named(node)
