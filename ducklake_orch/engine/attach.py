@@ -45,11 +45,13 @@ def preview(config: LakeConfig, access: Access, *, reveal: bool = False) -> str:
 
 
 def setting_statements(config: LakeConfig) -> list[str]:
-    """Return the SET statements of the configured settings, and UTC.
+    """Return the SET statements of the configured settings, of those that the catalog needs, and of UTC.
 
-    UTC comes last, for all cursors, and cannot be configured: partition values of timestamps depend on it.
+    Each is GLOBAL: many settings would else stay with the connection that sets them, while a lake is used through
+    others, some of them the engine's own. UTC cannot be configured: partition values of timestamps depend on it.
     """
-    statements = [f"SET {identifier(name)} = {literal(value)}" for name, value in config.engine_settings.items()]
+    settings = {**dialect_of(config).settings, **config.engine_settings}
+    statements = [f"SET GLOBAL {identifier(name)} = {literal(value)}" for name, value in settings.items()]
     return [*statements, "SET GLOBAL TimeZone = 'UTC'"]
 
 

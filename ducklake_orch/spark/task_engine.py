@@ -114,7 +114,7 @@ def _set_up(con: duckdb.DuckDBPyConnection, spec: EngineSpec) -> None:
     known = {row[0].lower() for row in con.execute("SELECT name FROM duckdb_settings()").fetchall()}
     for name, value in spec.settings:
         if name.lower() in known:
-            con.execute(f"SET {identifier(name)} = {literal(value)}")
+            con.execute(f"SET GLOBAL {identifier(name)} = {literal(value)}")
     # Partition values and casts of timestamps depend on the time zone.
     con.execute("SET GLOBAL TimeZone = 'UTC'")
     try:

@@ -101,6 +101,46 @@ def test_settings_limits_and_extensions_are_applied_before_attach(tmp_path: Path
         assert ("httpfs",) in loaded
 
 
+def test_settings_of_duckdb_and_of_its_extensions_reach_every_connection_of_a_lake(tmp_path: Path) -> None:
+    lake = DuckLake.from_url(
+        "lake",
+        catalog=f"sqlite:///{tmp_path}/lake.sqlite",
+        storage=str(tmp_path / "files"),
+        create_if_missing=True,
+        extensions=["httpfs"],
+        settings={"order_by_non_integer_literal": True, "http_timeout": 7},
+    )
+    names = ("order_by_non_integer_literal", "http_timeout", "sqlite_disable_multithreaded_scans")
+    question = f"SELECT {', '.join(f'current_setting({name!r})' for name in names)}"
+    with lake.connect() as con:
+        assert con.execute(question).fetchone() == con.cursor().execute(question).fetchone() == (True, 7, True)
+
+
+def test_a_setting_that_no_other_connection_would_get_is_refused(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", settings={"enable_progress_bar": True})
+    with pytest.raises(errors.SettingError, match="cannot be set globally"), lake.connect():
+        pass
+
+
+@catalogs(shared=True)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_transaction_reads_all_rows_of_its_snapshot_while_files_are_merged(
+    make_lake: MakeLake, read_only: bool
+) -> None:
+    lake, other = make_lake(), make_lake()
+    for number in range(3):
+        for table in ("t", "u"):
+            lake.write(pa.table({"id": [number]}), table, mode="append")
+    question = "SELECT (SELECT list_sort(list(id)) FROM t), (SELECT list_sort(list(id)) FROM u)"
+    with lake.connect(read_only=read_only) as con:
+        con.execute("BEGIN")
+        assert con.execute("SELECT count(*) FROM t").fetchone() == (3,)
+        other.maintain({"merge": {"min_files": 2}, "force": True}, operations=["merge"]).raise_for_error()
+        assert con.execute(question).fetchone() == ([0, 1, 2], [0, 1, 2])
+        con.execute("ROLLBACK")
+    assert len(lake.table("t").files()) == 1
+
+
 def test_hooks_get_the_connection_before_and_after_attach(tmp_path: Path) -> None:
     calls: list[tuple[str, str]] = []
 

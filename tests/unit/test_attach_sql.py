@@ -36,7 +36,8 @@ def test_a_preview_loads_extensions_applies_settings_attaches_and_uses_the_lake(
         'LOAD "ducklake";',
         'LOAD "sqlite_scanner";',
         'LOAD "httpfs";',
-        'SET "threads" = 2;',
+        'SET GLOBAL "sqlite_disable_multithreaded_scans" = true;',
+        'SET GLOBAL "threads" = 2;',
         "SET GLOBAL TimeZone = 'UTC';",
         f"ATTACH 'ducklake:sqlite:/data/lake.sqlite' AS \"sales\" (DATA_PATH '/data/files/', {WAL});",
         'USE "sales";',
@@ -295,7 +296,7 @@ def test_connect_runs_the_previewed_statements_with_secrets_filled_in(tmp_path: 
     with lake.connect() as con:
         assert con.execute("SELECT current_database()").fetchone() == ("lake",)
     shown = lake.preview_sql().splitlines()
-    position = shown.index(f"SET \"log_query_path\" = '{log}';")
+    position = shown.index(f"SET GLOBAL \"log_query_path\" = '{log}';")
     *wanted, enter = [line.rstrip(";").replace("'***'", "'canary'") for line in shown[position + 1 :]]
     assert [line for line in log.read_text().splitlines() if line in wanted] == wanted
     assert enter == 'USE "lake"'

@@ -5,8 +5,9 @@ a lake has. The defaults are those of a catalog that DuckDB itself stores.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from ducklake_orch.engine.quoting import identifier, literal, options
@@ -36,6 +37,7 @@ class Dialect(Generic[CatalogT]):
         stores_comments: Whether the engine can store comments of tables and columns.
         keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
         most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
+        settings: DuckDB settings of every connection to the lake, unless the configuration has others.
         cache_reset: The statement that clears DuckDB's cached list of the catalog's tables, if there is one.
     """
 
@@ -46,6 +48,7 @@ class Dialect(Generic[CatalogT]):
     stores_comments: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     most_columns: ClassVar[int | None] = None
+    settings: ClassVar[Mapping[str, bool]] = MappingProxyType({})
     cache_reset: ClassVar[str | None] = None
 
     def __init__(self, config: "LakeConfig") -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.catalogs import SQLiteCatalog
@@ -24,6 +25,9 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
     database_type = "sqlite"
     reads_one_moment = False
     most_columns = 2000
+    # DuckDB scans a SQLite table in ranges of row numbers, up to the last row that the transaction has seen. A file that
+    # a compaction adds meanwhile, in place of those it removes, is beyond it: the transaction would read neither.
+    settings = MappingProxyType({"sqlite_disable_multithreaded_scans": True})
 
     def metadata_path(self) -> str:
         return f"sqlite:{self.path}"
