@@ -25,8 +25,8 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
     database_type = "sqlite"
     reads_one_moment = False
     most_columns = 2000
-    # DuckDB scans a SQLite table in ranges of row numbers, up to the last row that the transaction has seen. A file that
-    # a compaction adds meanwhile, in place of those it removes, is beyond it: the transaction would read neither.
+    # DuckDB scans a SQLite table in ranges of row numbers, up to the last row that the transaction has seen. A file
+    # that a compaction adds meanwhile, in place of those it removes, is beyond it: the transaction would read neither.
     settings = MappingProxyType({"sqlite_disable_multithreaded_scans": True})
 
     def metadata_path(self) -> str:
