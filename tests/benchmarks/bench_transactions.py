@@ -3,9 +3,9 @@
 Run it with `python -m tests.benchmarks.bench_transactions` on an idle machine.
 
 - Tables: one transaction that appends to 1, 10 and 100 tables, and a write of its own for each.
-- Files: one transaction over 20 tables with 1 and with 50 new files each; the time of its commit should grow with the
+- Files: one transaction over 20 tables with 1, 50 and 500 new files each; the time of its commit should grow with the
   number of files, and not faster.
-- Stages: 20 tables with 500 new files each, written in one transaction, and then staged and published.
+- Stages: the last of these once more, staged table by table and then published.
 """
 
 import argparse
@@ -20,11 +20,6 @@ from ducklake_orch import DuckLake
 from tests.benchmarks.bench_plan import database
 
 ROWS = pa.table({"id": range(1000), "value": [0.5] * 1000})
-
-
-def partitioned(files: int) -> pa.Table:
-    """Return 1,000 rows that make so many files in a table with the partition key `p`."""
-    return pa.table({"p": [number % files for number in range(1000)], "id": range(1000)})
 
 
 def single(lake: DuckLake, tables: list[str]) -> float:
@@ -70,12 +65,11 @@ def measure(kind: str, url: str, folder: Path) -> None:
         )
     for table in (parted := [f"parted{number}" for number in range(20)]):
         lake.write(pa.table({"p": [0], "id": [0]}), table, mode="append", partition_by=["p"])
-    for files in (1, 50):
-        whole, commit = together(lake, parted, partitioned(files))
+    for files in (1, 50, 500):
+        data = pa.table({"p": [number % files for number in range(1000)], "id": range(1000)})
+        whole, commit = together(lake, parted, data)
         print(f"| {kind}: 20 tables, {files} files each | | {whole:.2f} s | {commit:.2f} s | |", flush=True)
-    whole, commit = together(lake, parted, partitioned(500))
-    print(f"| {kind}: 20 tables, 500 files each | | {whole:.2f} s | {commit:.2f} s | |", flush=True)
-    stage, publish = staged(lake, parted, partitioned(500))
+    stage, publish = staged(lake, parted, data)
     print(f"| {kind}: the same in a stage | | {stage:.2f} s | {publish:.2f} s | {stage / whole:.2f} |", flush=True)
 
 
