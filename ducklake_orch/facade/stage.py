@@ -192,10 +192,10 @@ class Stage:
         from ducklake_orch.engine.quoting import table_name
 
         name, stage = table_name(table), self._stored()
-        if name.key not in stage.tables:
+        if (changed := stage.table(name)) is None:
             raise ObjectNotFoundError(f"The stage `{self.name}` does not change `{name}`.")
         base = stage.head.base_snapshot
-        if stage.tables[name.key].change.drops:
+        if changed.change.drops:
             gone = self._lake.read(table, snapshot=base)
             types = pa.array(["delete"] * gone.num_rows, pa.string())
             return gone.add_column(0, "change_type", types).slice(0, limit)

@@ -7,9 +7,10 @@ works in a draft as it does in the lake, and other programs see nothing of it.
 
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import duckdb
@@ -27,10 +28,15 @@ from ducklake_orch.catalog.transactions.table_copy import (
 )
 from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.exactly_once import Write, refuse_without_message
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.session import open_session
+from ducklake_orch.engine.session import open_metadata, open_session
 from ducklake_orch.errors import ConflictError
+
+_FILE = "draft.sqlite"
+# A catalog in which nothing was done yet, by the engine's version.
+_EMPTY: dict[str, bytes] = {}
 
 
 @dataclass(frozen=True)
@@ -88,16 +94,17 @@ class Draft:
 
     def adopt(self, wanted: TableName) -> AdoptedTable | None:
         """Copy a table as it is at the base snapshot, once; return None if the lake lacks it."""
-        if wanted.key not in self.tables:
-            self.tables[wanted.key] = self._adopted(wanted)
+        self.adopt_tables([wanted])
         return self.tables[wanted.key]
 
     def adopt_all(self) -> None:
         """Copy all tables of the base snapshot."""
-        with planning(self.lake, "Listing tables for a transaction", reads=True) as metadata:
-            names = metadata.table_names(self.base.snapshot_id)
-        for schema, table in names:
-            self.adopt(TableName(schema, table))
+        self.adopt_tables(self._all_tables())
+
+    def adopt_tables(self, wanted: Sequence[TableName]) -> None:
+        """Copy tables as they are at the base snapshot, each once."""
+        if new := {name.key for name in wanted} - self.tables.keys():
+            self.tables |= self._adopted(sorted(new))
 
     def record_drop(self, name: TableName) -> None:
         """Record that a verb has dropped a table."""
@@ -113,25 +120,38 @@ class Draft:
         with planning(self.config, f"Looking for `{name}`", reads=True) as metadata:
             return metadata.has_view(*name, metadata.latest().snapshot_id)
 
-    def _adopted(self, wanted: TableName) -> AdoptedTable | None:
-        with planning(self.lake, f"Reading `{wanted}` for a transaction", reads=True) as metadata:
-            if metadata.snapshot(self.base.snapshot_id) is None:
-                raise _expired(self.base.snapshot_id)
-            table = metadata.find_table(wanted, self.base.snapshot_id)
-            if table is None:
-                return None
-            plan = plan_rows(metadata, table, self.base, None, values=False)
-            late = late_files(plan)
-            copies = table_rows(metadata, plan, self.config, late)
-        hidden = hidden_rows(self.lake, plan, late)
+    def _all_tables(self) -> list[TableName]:
+        with planning(self.lake, "Listing tables for a transaction", reads=True) as metadata:
+            names = metadata.table_names(self.base.snapshot_id)
+        return [TableName(schema, table) for schema, table in names]
+
+    def _adopted(self, wanted: Sequence[TableName]) -> dict[TableName, AdoptedTable | None]:
+        at = self.base.snapshot_id
+        with planning(self.lake, "Reading tables for a transaction", reads=True) as metadata:
+            if metadata.snapshot(at) is None:
+                raise _expired(at)
+            plans = {
+                name: plan_rows(metadata, table, self.base, None, values=False)
+                for name in wanted
+                if (table := metadata.find_table(name, at)) is not None
+            }
+            if not plans:
+                return dict.fromkeys(wanted)
+            late = {name: late_files(plan) for name, plan in plans.items()}
+            copies = table_rows(metadata, list(plans.values()), at, self.config, [*chain(*late.values())])
+        hidden = {name: hidden_rows(self.lake, plan, late[name]) for name, plan in plans.items()}
         with self._writing() as con:
-            create_inlined(con, self.config, plan, copies, hidden)
+            for name, plan in plans.items():
+                create_inlined(con, self.config, plan, copies, hidden[name])
             copies.insert(con, self.config)
-        rows = copies.tables["ducklake_table_stats"].column("next_row_id").to_pylist()
-        return AdoptedTable(plan, int(rows[0]) if rows else 0, frozenset(file.data_file_id for file in late))
+        first = copies.next_row_ids()
+        return dict.fromkeys(wanted) | {
+            name: AdoptedTable(plan, first.get(plan.table.table_id, 0), frozenset(f.data_file_id for f in late[name]))
+            for name, plan in plans.items()
+        }
 
     def _config(self) -> LakeConfig:
-        catalog = SQLiteCatalog(path=self._folder / "draft.sqlite")
+        catalog = SQLiteCatalog(path=self._folder / _FILE)
         # Not read-only: a stage can also be read in a lake that is opened for reading.
         changes = {"catalog": catalog, "create_if_missing": True, "data_inlining_row_limit": 0, "read_only": False}
         none = dict.fromkeys(("metadata_schema", "automatic_migration"))
@@ -146,18 +166,28 @@ class Draft:
             if base is None:
                 raise _expired(at)
             copies, mark = lake_rows(metadata, base), metadata.lake_mark()
+        self._create_catalog()
         with self._writing() as con:
             replace_lake_rows(con, self.config, copies, mark)
         return base
 
+    def _create_catalog(self) -> None:
+        """Create the file of the draft; DuckLake needs 60 ms to create one, so later ones are copies of the first."""
+        file = self._folder / _FILE
+        if (empty := _EMPTY.get(duckdb.__version__)) is not None:
+            file.write_bytes(empty)
+            return
+        with open_session(self.config, entering=False):
+            pass
+        _EMPTY[duckdb.__version__] = file.read_bytes()
+
     @contextmanager
-    def _writing(self) -> Iterator[duckdb.DuckDBPyConnection]:
+    def _writing(self) -> Iterator[LakeConnection]:
         """Write metadata tables of the draft in a transaction."""
-        with open_session(self.config, entering=False) as session, session.instance.one_thread():
-            with closing(session.instance.root.cursor()) as con:
-                con.execute("BEGIN")
-                yield con
-                con.execute("COMMIT")
+        with open_metadata(self.config, read_only=False, trusted=True) as con:
+            con.execute("BEGIN")
+            yield con
+            con.execute("COMMIT")
 
 
 def _expired(base: int | None) -> ConflictError:

@@ -154,6 +154,11 @@ def remove_unpublished(draft: Draft, write: Write) -> None:
     own = {path for path in listed if origin(path)[0] in draft.recording.write_ids}
     if unused := sorted(own - (write.kept or frozenset())):
         remove_unused(draft.lake, unused)
-    # Files that were written for the commit itself carry the id of the transaction.
-    for folder in {change.target.folder for change in draft.recording.changes}:
+    # Files that were written for the commit itself carry the id of the transaction. A folder is listed for those of
+    # attempts that failed: of all tables if nothing was committed, else of the tables whose commit needs such files.
+    folders = {change.target.folder for change in draft.recording.changes}
+    if write.kept:
+        needed = [path for path in write.kept if origin(path)[0] == write.write_id]
+        folders = {folder for folder in folders if any(path.startswith(folder) for path in needed)}
+    for folder in folders:
         remove_leftovers(draft.lake, write, folder)

@@ -1,4 +1,4 @@
-"""Run verbs in a draft that holds what a stage has, and store in the stage what they did."""
+"""Run verbs in a draft with the tables of a stage, and store in the stage what they did."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +18,7 @@ from ducklake_orch.catalog.scan import count
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.draft import Draft
 from ducklake_orch.catalog.transactions.net_change import DraftedTable, drafted_tables, net_change
-from ducklake_orch.catalog.transactions.publishing import CONFLICTS
+from ducklake_orch.catalog.transactions.restored_draft import RestoredDraft, as_conflicts
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedBeforeError,
     StagedMeanwhileError,
@@ -36,12 +36,7 @@ from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.errors import (
-    ConflictError,
-    DuckLakeOrchError,
-    TableDroppedError,
-    UnknownOutcomeError,
-)
+from ducklake_orch.errors import ConflictError, DuckLakeOrchError, TableDroppedError, UnknownOutcomeError
 
 log = logging.getLogger("ducklake_orch")
 _AGAIN = "Run the task again."
@@ -67,20 +62,14 @@ class StageDraft:
         self, lake: LakeConfig, stage: StoredStage, write: Write, key: str | None = None, *, replays: bool = True
     ) -> None:
         self._stage, self._write, self._key, self._replays = stage, write, key, replays
-        published, base = stage.head.snapshot_id, stage.head.base_snapshot
+        published = stage.head.snapshot_id
         if key is None or not (replays or published):
             self.earlier = None
         elif key in stage.keys.values():
-            self.earlier = base if published is None else published
+            self.earlier = stage.head.base_snapshot if published is None else published
         else:
             self.earlier = _committed_snapshot(lake, key)
-        self.draft = Draft(lake, write, base if published is None else None)
-        try:
-            _restore(self.draft, stage)
-        except BaseException:
-            self.draft.remove()
-            raise
-        self._restored = len(self.draft.recording.changes)
+        self.draft = RestoredDraft(lake, stage, write)
 
     def end(self, *, expect_snapshot: int | None = None, reads: Reads | None = None) -> Committed:
         """Store what verbs did since the stage was read.
@@ -91,7 +80,7 @@ class StageDraft:
         """
         base = self._stage.head.base_snapshot
         try:
-            self._store(self.draft.recording.changes[self._restored :])
+            self._store(self.draft.own_changes)
         except StagedBeforeError:
             return Committed(base, base, replayed=True)
         return Committed(base, base)
@@ -167,10 +156,9 @@ class StageDraft:
                     f"Another task has staged `{key}` meanwhile, whose rows this one changes.",
                     remedy=_AGAIN,
                 )
-        draft = Draft(self.draft.lake, self._write, latest.head.base_snapshot)
+        draft = RestoredDraft(self.draft.lake, latest, self._write)
         try:
-            _restore(draft, latest)
-            with _as_conflicts(latest, _AGAIN):
+            with as_conflicts(latest, _AGAIN):
                 for change in again:
                     _repeat(draft, change)
             return self._net_changes(draft, latest, contested)
@@ -181,7 +169,7 @@ class StageDraft:
         """Return the net changes of tables; None for those of the stage of which nothing is left."""
         found: Changes = dict.fromkeys(touched)
         with (
-            _as_conflicts(stage, _AGAIN),
+            as_conflicts(stage, _AGAIN),
             planning(draft.config, "Reading the changes of a stage", reads=True) as drafted,
         ):
             latest = drafted.latest().snapshot_id
@@ -191,7 +179,7 @@ class StageDraft:
                 elif table.name.key in found:
                     if (change := net_change(draft, drafted, table, self._write.write_id)) is not None:
                         found[table.name.key] = StoredChange.of(change, _rows_removed(draft, drafted, table, change))
-        return {key: change for key, change in found.items() if change or key in stage.tables}
+        return {key: change for key, change in found.items() if change or stage.table(key)}
 
 
 @contextmanager
@@ -216,14 +204,6 @@ def _committed_snapshot(lake: LakeConfig, scoped: str) -> int | None:
     return None if name is None else snapshot_of_key(open_session(lake, entering=False), name, key)
 
 
-def _restore(draft: Draft, stage: StoredStage) -> None:
-    """Do in a new draft what a stage holds."""
-    with _as_conflicts(stage, "Discard the stage, and stage its work again."):
-        if changes := [table.change.change(draft) for table in stage.tables.values()]:
-            with open_session(draft.config, entering=False) as session:
-                commit_changes(session, Write(f"opening the stage `{stage.head.name}`"), changes)
-
-
 def _repeat(draft: Draft, change: TableChange) -> None:
     """Do in a draft what a verb did in another one, to the table of that name that it has."""
     draft.adopt(change.table)
@@ -238,19 +218,8 @@ def _repeat(draft: Draft, change: TableChange) -> None:
         commit_changes(session, Write("staging again"), [replace(change, known=known, planned_version=None)])
 
 
-@contextmanager
-def _as_conflicts(stage: StoredStage, remedy: str) -> Iterator[None]:
-    try:
-        yield
-    except (*CONFLICTS, TableDroppedError) as error:
-        failure = ConflictError(f"Stage `{stage.head.name}`: {error.message}", remedy=remedy)
-    else:
-        return
-    raise failure
-
-
 def _rows_removed(draft: Draft, drafted: Metadata, table: DraftedTable, change: TableChange) -> int:
-    if table.adopted is None:
+    if table.adopted is None or not (change.drops or change.remove):
         return 0
     with planning(draft.lake, f"Counting rows of `{table.name}`", reads=True) as metadata:
         before = count(metadata, table.adopted.table, draft.base.snapshot_id)

@@ -9,7 +9,8 @@ from ducklake_orch.catalog.commit import Committed, leased
 from ducklake_orch.catalog.metadata import Metadata, canonical, paths_of_tables, scheduled_paths
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions.publishing import publish, remove_unpublished
-from ducklake_orch.catalog.transactions.stage_draft import StageDraft, refusing_ended
+from ducklake_orch.catalog.transactions.restored_draft import RestoredDraft
+from ducklake_orch.catalog.transactions.stage_draft import refusing_ended
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedMeanwhileError,
     StageHead,
@@ -80,8 +81,9 @@ def _publish_once(
     lake: LakeConfig, stage: StoredStage, write: Write, key: str | None
 ) -> tuple[Committed, frozenset[str]]:
     """Publish a stage as it was read, and return the outcome and the files that the snapshot refers to."""
-    draft = StageDraft(lake, stage, write).draft
+    draft = RestoredDraft(lake, stage, write)
     try:
+        draft.adopt_tables([table.change.name for table in stage.tables.values()])
         with leased(lake, write, stage.head.base_snapshot, draft.recording.write_ids):
             try:
                 done = publish(

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
 from uuid import uuid4
 
@@ -66,14 +67,20 @@ class StageHead:
 
 @dataclass(frozen=True)
 class StoredTable:
-    """The net change of a table.
+    """The net change of a table, read only where it is needed.
 
     Attributes:
         version: The id of the write that stored it.
+        text: The change as it is stored.
     """
 
     version: str
-    change: StoredChange
+    text: str = field(repr=False)
+
+    @cached_property
+    def change(self) -> StoredChange:
+        """The net change."""
+        return _CHANGES.validate_json(_json_of(self.text))
 
 
 @dataclass(frozen=True)
@@ -97,23 +104,28 @@ class StoredWork:
 
 @dataclass(frozen=True)
 class StoredStage:
-    """A stage and its tables, by the keys of their names.
+    """A stage.
 
     Attributes:
         version: The id of the write that changed it last.
         is_past: Whether its time is over, by the catalog's clock.
+        tables: The tables that it changes, by the hash of their names' keys.
         works: What was staged, by write id; the tables tell what it amounts to.
     """
 
     head: StageHead
     version: str
     is_past: bool
-    tables: Mapping[TableName, StoredTable] = field(default_factory=dict)
+    tables: Mapping[str, StoredTable] = field(default_factory=dict)
     works: Mapping[str, StoredWork] = field(default_factory=dict)
+
+    def table(self, name: TableName) -> StoredTable | None:
+        """Return what it did to a table; None if nothing."""
+        return self.tables.get(_hash(str(name.key)))
 
     def versions(self, tables: Iterable[TableName]) -> dict[TableName, str | None]:
         """Return the version of each table; None for one that it does not change."""
-        return {key: self.tables[key].version if key in self.tables else None for key in tables}
+        return {name: found.version if (found := self.table(name)) else None for name in tables}
 
     @property
     def keys(self) -> dict[str, str | None]:
@@ -337,16 +349,15 @@ def _stages(metadata: Metadata, condition: str) -> Iterator[StoredStage]:
     now, lake = _now(metadata), metadata.lake_mark()
     for entries in parts.values():
         version, written = entries.pop(_HEAD)
-        head = _HEADS.validate_json(_json_of(written))
+        head = _HEADS.validate_json(_json_of("".join(written)))
         if head.lake != lake:
             continue
         works, tables = {}, {}
         for entry, (stored_by, written) in entries.items():
             if entry.startswith(_WORK):
-                works[stored_by] = _WORKS.validate_json(_json_of(written))
+                works[stored_by] = _WORKS.validate_json(_json_of("".join(written)))
             else:
-                table = StoredTable(stored_by, _CHANGES.validate_json(_json_of(written)))
-                tables[table.change.name.key] = table
+                tables[entry] = StoredTable(stored_by, "".join(written))
         yield StoredStage(head, version, head.expires <= now, tables, works)
 
 
@@ -380,8 +391,8 @@ def _text_of(adapter: TypeAdapter[Any], value: object) -> str:
     return base64.b64encode(zlib.compress(adapter.dump_json(value))).decode()
 
 
-def _json_of(parts: Iterable[str]) -> bytes:
-    return zlib.decompress(base64.b64decode("".join(parts)))
+def _json_of(stored: str) -> bytes:
+    return zlib.decompress(base64.b64decode(stored))
 
 
 def _now(metadata: Metadata) -> datetime:

@@ -153,12 +153,12 @@ class StoredChange:
         )
 
     def change(self, draft: "Draft") -> TableChange:
-        """Return the change for a draft that begins from the same snapshot and in which nothing was done yet.
+        """Return the change for a draft from the same snapshot that has the table as it was then.
 
         Raises:
             StalePlanError: When rows to retire are no longer where they were found.
         """
-        adopted = draft.adopt(self.name)
+        adopted = draft.tables[self.name.key]
         known = adopted.table if adopted else None
         if self.drops:
             return TableChange(self.name, known, self.target, drops=True)

@@ -1,10 +1,8 @@
-"""Copy the rows of the metadata tables that describe a lake and one of its tables at a snapshot."""
+"""Copy the rows of the metadata tables that describe a lake and some of its tables at a snapshot."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import duckdb
 
 from ducklake_orch.catalog.metadata import (
     MARK_OPTION,
@@ -19,6 +17,7 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.search import DuckDBFinder, RowPlan, RowSearch, placed_sql
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import identifier, literal
@@ -41,16 +40,16 @@ _OF_FILES = ("ducklake_file_column_stats", "ducklake_file_partition_value", "duc
 
 @dataclass(frozen=True)
 class Copies:
-    """Rows of metadata tables, by the table's name.
+    """Rows of metadata tables, by the table's name."""
 
-    Attributes:
-        inlined: The inlined-data table of the draft, with all inlined rows of the table; None if there are none.
-    """
+    tables: "dict[str, pa.Table]"
 
-    tables: "dict[str, pa.Table]" = field(default_factory=dict)
-    inlined: str | None = None
+    def next_row_ids(self) -> dict[int, int]:
+        """Return the row id that the next row of each table gets, by the table's id."""
+        stats = self.tables["ducklake_table_stats"]
+        return dict(zip(stats["table_id"].to_pylist(), stats["next_row_id"].to_pylist(), strict=True))
 
-    def insert(self, con: duckdb.DuckDBPyConnection, draft: LakeConfig) -> None:
+    def insert(self, con: LakeConnection, draft: LakeConfig) -> None:
         """Insert the rows into the metadata tables of a draft."""
         for name, rows in self.tables.items():
             if len(rows):
@@ -76,7 +75,7 @@ def lake_rows(metadata: Metadata, base: SnapshotRow) -> Copies:
     return Copies(tables)
 
 
-def replace_lake_rows(con: duckdb.DuckDBPyConnection, draft: LakeConfig, copies: Copies, mark: str) -> None:
+def replace_lake_rows(con: LakeConnection, draft: LakeConfig, copies: Copies, mark: str) -> None:
     """Replace what the engine put into a new catalog, and give the draft the mark of its lake."""
     options = dialect_of(draft).attached("ducklake_metadata")
     for name in (*copies.tables, "ducklake_snapshot_changes"):
@@ -85,49 +84,50 @@ def replace_lake_rows(con: duckdb.DuckDBPyConnection, draft: LakeConfig, copies:
     con.execute(f"INSERT INTO {options} (key, value) VALUES ({literal(MARK_OPTION)}, {literal(mark)})")
 
 
-def table_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig, late: Sequence[DataFile]) -> Copies:
-    """Return the rows of one table at the snapshot of a plan.
+def table_rows(
+    metadata: Metadata, plans: Sequence[RowPlan], at: int, draft: LakeConfig, late: Sequence[DataFile]
+) -> Copies:
+    """Return the rows of some tables at a snapshot.
 
     Args:
         metadata: The metadata tables of the lake.
-        plan: The table and its files.
+        plans: The tables and their files at the snapshot.
+        at: The snapshot.
         draft: The catalog that gets the rows.
         late: The files whose rows at that snapshot are told by inlined deletions.
     """
-    table_id, at, needed = plan.table.table_id, plan.latest.snapshot_id, _needed(plan)
-    of_table, begun, valid = f"table_id = {table_id}", f"begin_snapshot <= {at}", "NULL::BIGINT"
+    ids = ", ".join(str(plan.table.table_id) for plan in plans) or "NULL"
+    of_tables, begun, valid = f"table_id IN ({ids})", f"begin_snapshot <= {at}", "NULL::BIGINT"
+    needed = set[str]().union(*map(_needed, plans))
     tables = {
-        "ducklake_table": _rows(metadata, "ducklake_table", f"{of_table} AND {live(at)}", end=valid),
-        "ducklake_tag": _rows(metadata, "ducklake_tag", f"object_id = {table_id} AND {live(at)}", end=valid),
-        "ducklake_schema_versions": _rows(metadata, "ducklake_schema_versions", f"{of_table} AND {begun}"),
+        "ducklake_table": _rows(metadata, "ducklake_table", f"{of_tables} AND {live(at)}", end=valid),
+        "ducklake_tag": _rows(metadata, "ducklake_tag", f"object_id IN ({ids}) AND {live(at)}", end=valid),
+        "ducklake_schema_versions": _rows(metadata, "ducklake_schema_versions", f"{of_tables} AND {begun}"),
     }
     for name in needed.intersection(_VERSIONED):
         end = f"CASE WHEN end_snapshot <= {at} THEN end_snapshot END"
-        tables[name] = _rows(metadata, name, f"{of_table} AND {begun}", end=end)
+        tables[name] = _rows(metadata, name, f"{of_tables} AND {begun}", end=end)
     for name in needed.intersection(_OF_TABLE):
-        tables[name] = _rows(metadata, name, of_table)
+        tables[name] = _rows(metadata, name, of_tables)
     if "ducklake_column_mapping" in needed:
-        mappings = f"SELECT mapping_id FROM {metadata.table_sql('ducklake_column_mapping')} WHERE {of_table}"
+        mappings = f"SELECT mapping_id FROM {metadata.table_sql('ducklake_column_mapping')} WHERE {of_tables}"
         tables["ducklake_name_mapping"] = _rows(metadata, "ducklake_name_mapping", f"mapping_id IN ({mappings})")
-    ids = ", ".join(str(file.data_file_id) for file in late) or "NULL"
+    of_late = f"data_file_id IN ({', '.join(str(file.data_file_id) for file in late) or 'NULL'})"
     data, deletes = (metadata.table_sql(f"ducklake_{kind}_file") for kind in ("data", "delete"))
-    partial = f"CASE WHEN data_file_id IN ({ids}) THEN NULL ELSE partial_max END AS partial_max"
+    partial = f"CASE WHEN {of_late} THEN NULL ELSE partial_max END AS partial_max"
     tables["ducklake_data_file"] = _copied(
-        metadata, f"SELECT * REPLACE ({valid} AS end_snapshot, {partial}) FROM {data} WHERE {of_table} AND {live(at)}"
+        metadata, f"SELECT * REPLACE ({valid} AS end_snapshot, {partial}) FROM {data} WHERE {of_tables} AND {live(at)}"
     )
     tables["ducklake_delete_file"] = _copied(
         metadata,
-        f"SELECT * REPLACE ({valid} AS end_snapshot) FROM {deletes} WHERE {of_table} AND {live(at)}"
-        f" AND (data_file_id IN ({ids})) IS NOT TRUE",
+        f"SELECT * REPLACE ({valid} AS end_snapshot) FROM {deletes} WHERE {of_tables} AND {live(at)}"
+        f" AND ({of_late}) IS NOT TRUE",
     )
-    files = f"SELECT data_file_id FROM {data} WHERE {of_table} AND {live(at)}"
+    files = f"SELECT data_file_id FROM {data} WHERE {of_tables} AND {live(at)}"
     for name in needed.intersection(_OF_FILES):
-        tables[name] = _rows(metadata, name, f"{of_table} AND data_file_id IN ({files})")
-    rows = _inlined_rows(metadata, plan, draft)
-    if rows is None:
-        return Copies(tables)
-    inlined = f"ducklake_inlined_data_{table_id}_{plan.latest.schema_version}"
-    return Copies(tables | {inlined: rows}, inlined)
+        tables[name] = _rows(metadata, name, f"{of_tables} AND data_file_id IN ({files})")
+    inlined = {_inlined_name(plan): _inlined_rows(metadata, plan, draft) for plan in plans if plan.inlined}
+    return Copies(tables | inlined)
 
 
 def _needed(plan: RowPlan) -> set[str]:
@@ -147,8 +147,13 @@ def _needed(plan: RowPlan) -> set[str]:
     return {name for name in (*_VERSIONED, *_OF_TABLE, *_OF_FILES) if rare.get(name, True)}
 
 
+def _inlined_name(plan: RowPlan) -> str:
+    """Return the name of the inlined-data table of a draft that has all inlined rows of a table."""
+    return f"ducklake_inlined_data_{plan.table.table_id}_{plan.latest.schema_version}"
+
+
 def create_inlined(
-    con: duckdb.DuckDBPyConnection, draft: LakeConfig, plan: RowPlan, copies: Copies, hidden: "pa.Table | None"
+    con: LakeConnection, draft: LakeConfig, plan: RowPlan, copies: Copies, hidden: "pa.Table | None"
 ) -> None:
     """Create the tables of inlined rows and deletions in a draft, and fill that of the deletions.
 
@@ -156,16 +161,17 @@ def create_inlined(
         con: A connection that has the draft attached.
         draft: The draft.
         plan: The table.
-        copies: The rows of the table.
+        copies: The rows that the draft gets.
         hidden: Rows that do not exist at the snapshot of the plan.
     """
     attached, table = dialect_of(draft).attached, plan.table
-    if copies.inlined is not None:
+    name = _inlined_name(plan)
+    if name in copies.tables:
         types = stored_types(dialect_of(draft), table.columns) or {}
         columns = {"row_id": "BIGINT", "begin_snapshot": "BIGINT", "end_snapshot": "BIGINT"} | types
         parts = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
-        con.execute(f"CREATE TABLE {attached(copies.inlined)} ({parts})")
-        row = f"{table.table_id}, {literal(copies.inlined)}, {plan.latest.schema_version}"
+        con.execute(f"CREATE TABLE {attached(name)} ({parts})")
+        row = f"{table.table_id}, {literal(name)}, {plan.latest.schema_version}"
         registry = attached("ducklake_inlined_data_tables")
         con.execute(f"INSERT INTO {registry} (table_id, table_name, schema_version) VALUES ({row})")
     if plan.inlined_deletes or hidden is not None:
@@ -213,12 +219,10 @@ def hidden_rows(lake: LakeConfig, plan: RowPlan, files: Sequence[DataFile]) -> "
             return con.execute(" UNION ALL ".join(parts)).to_arrow_table()
 
 
-def _inlined_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> "pa.Table | None":
-    """Return the inlined rows as the draft stores them; None if there are none."""
+def _inlined_rows(metadata: Metadata, plan: RowPlan, draft: LakeConfig) -> "pa.Table":
+    """Return the inlined rows as the draft stores them."""
     import pyarrow as pa
 
-    if not plan.inlined:
-        return None
     dialect, columns = dialect_of(draft), plan.table.columns
     nested = any(column.children or column.type in ("geometry", "variant") for column in columns)
     if nested or stored_types(dialect, columns) is None:
