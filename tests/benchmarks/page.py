@@ -84,7 +84,9 @@ PARTS = (
     Part(
         "commit", "Commits", "Native commits on each catalog, and files registered by ducklake-orch and by the engine."
     ),
-    Part("transactions", "Transactions", "Transactions and stages over many tables and files, and as many single writes."),
+    Part(
+        "transactions", "Transactions", "Transactions and stages over many tables and files, and as many single writes."
+    ),
     Part("plan", "Planning", "The duration of finding the files of a table, and how it grows."),
 )
 
