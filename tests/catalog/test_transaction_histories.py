@@ -46,8 +46,8 @@ def frame(rows: Rows) -> pa.Table:
 class Ids:
     """Hands out ids that no other thread gets."""
 
-    def __init__(self) -> None:
-        self._next = 0
+    def __init__(self, first: int = 0) -> None:
+        self._next = first
         self._lock = threading.Lock()
         # Ids that nobody will append any more: a merge of an id beside its append would make two rows of it.
         self.committed: list[int] = []
