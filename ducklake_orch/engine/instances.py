@@ -23,7 +23,7 @@ from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.attach import Access, attach_statements, secret_statements, setting_statements
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.error_classes import run, run_setting
-from ducklake_orch.engine.extensions import load_extension
+from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.engine.locks import LOCK_ALIAS
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import PoolExhaustedError, SettingError
@@ -86,10 +86,8 @@ class Instance:
 
 def start_instance(config: LakeConfig) -> Instance:
     """Start an instance for a lake: extensions, settings, secrets, `on_connect`; close it if a step fails."""
-    root = duckdb.connect(":memory:", config={"custom_user_agent": "ducklake-orch"})
+    root = open_database(config.required_extensions, {})
     try:
-        for name in config.required_extensions:
-            load_extension(root, name)
         for statement in setting_statements(config):
             run_setting(root, statement, config)
         for name, value in config.engine_settings.items():

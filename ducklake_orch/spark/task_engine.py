@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from ducklake_orch.config.redaction import Scrubber
-from ducklake_orch.engine.extensions import load_extension
+from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import StorageError
 
@@ -93,9 +93,8 @@ def open_engine(spec: EngineSpec) -> "Iterator[duckdb.DuckDBPyConnection]":
         "memory_limit": spec.memory_limit,
         "temp_directory": folder,
     }
-    limits["custom_user_agent"] = "ducklake-orch"
     try:
-        con = duckdb.connect(":memory:", config=limits)
+        con = open_database(spec.extensions, limits)
         try:
             _set_up(con, spec)
             yield con
@@ -109,8 +108,6 @@ def open_engine(spec: EngineSpec) -> "Iterator[duckdb.DuckDBPyConnection]":
 
 
 def _set_up(con: duckdb.DuckDBPyConnection, spec: EngineSpec) -> None:
-    for name in spec.extensions:
-        load_extension(con, name)
     known = {row[0].lower() for row in con.execute("SELECT name FROM duckdb_settings()").fetchall()}
     for name, value in spec.settings:
         if name.lower() in known:

@@ -12,7 +12,7 @@ import pytest
 
 from ducklake_orch import DuckLake, errors
 from ducklake_orch.engine import extensions
-from ducklake_orch.engine.extensions import find_wheel, load_extension
+from ducklake_orch.engine.extensions import find_wheel, load_extension, open_database
 
 WITHOUT_WHEELS = "sys.meta_path[:] = map(WithoutWheels, sys.meta_path)"
 WHEELS = ["ducklake", "httpfs", "sqlite_scanner", "postgres_scanner", "mysql_scanner", "aws", "azure"]
@@ -42,6 +42,39 @@ def test_every_extension_is_loaded_from_its_wheel(con: duckdb.DuckDBPyConnection
 def test_an_extension_that_duckdb_has_built_in_needs_no_wheel(con: duckdb.DuckDBPyConnection) -> None:
     assert find_wheel("parquet") is None
     assert load_extension(con, "parquet") == "installed"
+
+
+def test_a_process_checks_the_signature_of_an_extension_once_and_again_when_its_file_has_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    genuine = find_wheel("httpfs")
+    assert genuine is not None
+    assert genuine.file is not None
+    file = tmp_path / genuine.file.name
+    file.write_bytes(genuine.file.read_bytes())
+    monkeypatch.setattr(extensions, "find_wheel", lambda _: extensions.Wheel(file, []))
+    checks, check = [], extensions.load_extension
+
+    def counted(con: duckdb.DuckDBPyConnection, name: str) -> str:
+        checks.append(name)
+        return check(con, name)
+
+    monkeypatch.setattr(extensions, "load_extension", counted)
+
+    def opened() -> None:
+        with closing(open_database(["httpfs"], {"threads": 1})) as con:
+            assert loaded(con) >= {"httpfs"}
+            assert con.execute("SELECT current_setting('allow_unsigned_extensions')").fetchone() == (False,)
+            with pytest.raises(duckdb.Error, match="Cannot change allow_unsigned_extensions"):
+                con.execute("SET allow_unsigned_extensions = true")
+
+    for _ in range(3):
+        opened()
+    assert checks == ["httpfs"]
+    with file.open("r+b") as changed:
+        changed.write(b"changed")
+    with pytest.raises(errors.ExtensionMissingError):
+        open_database(["httpfs"], {})
 
 
 def test_an_installed_extension_is_loaded_without_its_wheel(
