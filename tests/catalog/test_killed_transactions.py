@@ -20,8 +20,8 @@ from tests.support.backends import DUCKDB, MYSQL, POSTGRES, SQLITE, catalogs
 
 # Larger than the number of ids that one transaction uses.
 IDS_EACH = 100
-# A process is killed after some transactions, so many seconds into the next ones.
-TRANSACTIONS, SECONDS = (1, 8), 1.0
+# A process is killed up to so many seconds after some of its transactions.
+SECONDS = 1.0
 
 
 def verbs_of(number: int) -> list[Verb]:
@@ -51,10 +51,17 @@ def work(config: LakeConfig, numbers: Iterable[int], log: Path) -> None:
 
 
 class Worker:
-    """A process with a share of the transactions, which is killed and started again until all have an outcome."""
+    """A process with a share of the transactions, which is killed and started again until all have an outcome.
 
-    def __init__(self, config: LakeConfig, numbers: range, log: Path) -> None:
-        self._config, self._numbers, self._log = config, numbers, log
+    Args:
+        config: The lake.
+        numbers: Its transactions.
+        most: How many of them are done at most between two kills.
+        log: The file with the outcomes.
+    """
+
+    def __init__(self, config: LakeConfig, numbers: range, most: int, log: Path) -> None:
+        self._config, self._numbers, self._most, self._log = config, numbers, most, log
         self.kills = 0
 
     def outcomes(self) -> dict[int, str]:
@@ -64,7 +71,7 @@ class Worker:
 
     def run(self, rng: random.Random) -> None:
         while left := [number for number in self._numbers if number not in self.outcomes()]:
-            done = len(self._numbers) - len(left) + rng.randint(*TRANSACTIONS)
+            done = len(self._numbers) - len(left) + rng.randint(1, self._most)
             process = multiprocessing.get_context("spawn").Process(target=work, args=(self._config, left, self._log))
             process.start()
             while process.is_alive() and len(self.outcomes()) < done:
@@ -130,13 +137,13 @@ def verbs_change_rows(lake: DuckLake, number: int, at: int) -> bool:
     return False
 
 
-def soak(lake: DuckLake, folder: Path, count: int, workers: int = 4) -> None:
+def soak(lake: DuckLake, folder: Path, count: int, workers: int = 4, most: int = 30) -> None:
     for table in TABLES:
         lake.write(frame({}), table, mode="error", partition_by=["p"])
     first = lake.snapshots(limit=1)[0].snapshot_id
     each, reader = count // workers, Reader(lake)
     shares = [
-        Worker(lake.config, range(number * each, (number + 1) * each), folder / f"outcomes {number}")
+        Worker(lake.config, range(number * each, (number + 1) * each), most, folder / f"outcomes {number}")
         for number in range(workers)
     ]
     reading = threading.Thread(target=reader.run)
@@ -159,7 +166,7 @@ def soak(lake: DuckLake, folder: Path, count: int, workers: int = 4) -> None:
 
 @catalogs(quick=[SQLITE])
 def test_killed_processes_leave_whole_transactions(lake: DuckLake, tmp_path: Path) -> None:
-    soak(lake, tmp_path, count=40, workers=2)
+    soak(lake, tmp_path, count=24, workers=2, most=8)
 
 
 @pytest.mark.soak
