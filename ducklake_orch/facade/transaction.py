@@ -247,6 +247,10 @@ class Transaction:
             raise ConfigError("A transaction inlines no rows.", remedy="Leave `inline` out.")
         return self._used().run(mode, table, verb)
 
+    def run_verb(self, mode: str, table: str, verb: "Callable[[DuckLake], WriteResult]") -> WriteResult:
+        """Run a change that is no verb of its own: `verb` gets the tables of the transaction as a lake."""
+        return self._run(mode, table, {}, verb)
+
     def _used(self) -> "Opened":
         if self._open is None:
             how = "has ended" if self._ended else "has not begun"

@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ColumnDef, DataFile, MappedName, position_name
+from ducklake_orch.catalog.metadata import ColumnDef, DataFile, MappedName, position_name, row_id_name
 from ducklake_orch.catalog.parquet import (
     FileColumn,
     StoredColumn,
@@ -41,6 +41,7 @@ class ReadJob:
         mappings: Column names in files, by mapping id.
         schemas: The columns of files with encrypted footers, by schema version.
         remedy: What to do when a file does not exist any more.
+        row_id: The name of a first column with the row ids, if one is wanted.
     """
 
     table: str
@@ -51,6 +52,7 @@ class ReadJob:
     mappings: Mapping[int, tuple[MappedName, ...]]
     schemas: Mapping[int, tuple[ColumnDef, ...]]
     remedy: str
+    row_id: str | None = None
 
     @property
     def select(self) -> str:
@@ -123,8 +125,11 @@ def stored_in(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> t
 
 
 def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], deleted: Sequence[int]) -> str:
-    rows = rows_sql(file, found, job.stored(file, found), job.snapshot, deleted)
-    return f"SELECT {job.select} FROM ({rows}){job.condition}"
+    stored = job.stored(file, found)
+    if job.row_id is None:
+        return f"SELECT {job.select} FROM ({rows_sql(file, found, stored, job.snapshot, deleted)}){job.condition}"
+    rows, row_id = placed_rows_sql(file, found, stored, job.snapshot, deleted), row_id_name(job.needed)
+    return f"SELECT {row_id} AS {identifier(job.row_id)}, {job.select} FROM ({rows}){job.condition}"
 
 
 def positions_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], deleted: Sequence[int]) -> str:

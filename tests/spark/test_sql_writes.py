@@ -161,17 +161,27 @@ def test_statements_of_a_transaction_are_committed_together(lake: DuckLake, spar
         ("INSERT INTO order VALUES (1)", ObjectNotFoundError, "orders"),
         ("INSERT INTO orders BY NAME SELECT 1 AS id", UnsupportedStatementError, "BY NAME"),
         ("INSERT OVERWRITE orders PARTITION (region = 'x') SELECT 1, 2D", UnsupportedStatementError, "replace_where"),
-        ("DELETE FROM orders WHERE id % 2 = 1", UnsupportedStatementError, "lake.delete"),
-        ("DELETE FROM orders WHERE id IN (SELECT 1)", UnsupportedStatementError, "lake.delete"),
-        ("UPDATE orders SET price = price + 1", UnsupportedStatementError, "lake.update"),
+        ("UPDATE orders SET price = DEFAULT WHERE id % 2 = 0", UnsupportedStatementError, "one value"),
+        ("UPDATE orders SET price = 1, price = 2", UnsupportedStatementError, "does not understand"),
+        ("UPDATE orders SET price = id, PRICE = 2D", UnsupportedStatementError, "one value"),
+        ("DELETE FROM orders WHERE id % 2 = ?", UnsupportedStatementError, "by position"),
+        ("UPDATE orders SET price = upper(region)", DataError, "CAST"),
+        ("UPDATE orders SET prise = id + 1", ObjectNotFoundError, "price"),
+        ("UPDATE orders SET n.price = id + 1", UnsupportedStatementError, "whole columns"),
         ("TRUNCATE TABLE orders PARTITION (region = 'x')", UnsupportedStatementError, "one whole table"),
         ("CREATE TABLE t (id INT)", UnsupportedStatementError, "lake.create_table"),
         ("CREATE TABLE t COMMENT 'x' AS SELECT 1 AS id", UnsupportedStatementError, "lake.create_table"),
         ("CREATE OR REPLACE TABLE orders AS SELECT 1 AS id", UnsupportedStatementError, "lake.create_table"),
         (
-            "MERGE INTO orders o USING orders n ON o.id = n.id WHEN MATCHED THEN DELETE",
+            "MERGE INTO orders o USING (SELECT 1 AS id UNION ALL SELECT 1) n ON o.id = n.id"
+            " WHEN MATCHED THEN UPDATE SET price = n.id",
+            DataError,
+            "Several source rows",
+        ),
+        (
+            "MERGE INTO orders o USING (SELECT 1 AS id) ON o.id = 1 WHEN MATCHED THEN DELETE",
             UnsupportedStatementError,
-            "lake.merge",
+            "AS source",
         ),
     ],
 )
@@ -180,7 +190,7 @@ def test_what_cannot_be_done_right_is_refused_with_what_to_do(
 ) -> None:
     before = lake.snapshots(1)[0].snapshot_id
     with pytest.raises(error) as caught:
-        lake.sql(spark, text)
+        lake.sql(spark, text, [1] if "?" in text else None)
     assert message in str(caught.value)
     assert lake.snapshots(1)[0].snapshot_id == before
 

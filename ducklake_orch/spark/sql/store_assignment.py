@@ -35,21 +35,31 @@ def assigned(frame: "DataFrame", columns: "Sequence[StructField]", table: str) -
         )
     names = [f"ducklake_{number}" for number in range(len(found))]
     frame = frame.toDF(*names)
-    parts = []
-    for name, source, column in zip(names, found, columns, strict=True):
-        if not _can_assign(source.dataType, column.dataType):
-            raise DataError(
-                f"Column `{column.name}` of `{table}` has the type {column.dataType.simpleString()}, and the query"
-                f" gives it {source.dataType.simpleString()}.",
-                remedy=f"Cast it: `CAST({source.name} AS {column.dataType.simpleString().upper()})`.",
-            )
-        parts.append(f"{_converted(name, source, column)} AS {name_sql(column.name)}")
-    return frame.selectExpr(*parts)
+    pairs = zip(names, found, columns, strict=True)
+    return frame.selectExpr(
+        *(f"{assigned_sql(name, source, column, table)} AS {name_sql(column.name)}" for name, source, column in pairs)
+    )
 
 
-def _converted(name: str, source: "StructField", column: "StructField") -> str:
-    """Return the SQL of a value that fails if it does not fit, also where casts of the session do not."""
+def assigned_sql(name: str, source: "StructField", column: "StructField", table: str) -> str:
+    """Return the SQL of a value that fails if it does not fit, also where casts of the session do not.
+
+    Args:
+        name: The SQL of the value as it is.
+        source: What it is.
+        column: The column that it is assigned to.
+        table: The table, for messages.
+
+    Raises:
+        DataError: When the type cannot be assigned.
+    """
     kind = column.dataType.simpleString()
+    if not _can_assign(source.dataType, column.dataType):
+        raise DataError(
+            f"Column `{column.name}` of `{table}` has the type {kind}, and the query gives it"
+            f" {source.dataType.simpleString()}.",
+            remedy=f"Cast it: `CAST({source.name} AS {kind.upper()})`.",
+        )
     if source.dataType == column.dataType:
         return name
     cast = f"try_cast({name} AS {kind})"

@@ -1,4 +1,4 @@
-"""Run INSERT, DELETE, UPDATE, TRUNCATE and CREATE TABLE … AS in Spark's SQL, by the verbs of a lake."""
+"""Run INSERT, DELETE, UPDATE, MERGE, TRUNCATE and CREATE TABLE … AS in Spark's SQL, by the verbs of a lake."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from ducklake_orch.results import WriteResult
 from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.sql.lake_moment import lake_moment
 from ducklake_orch.spark.sql.pushed_conditions import PushContext, exact_condition, exact_value
+from ducklake_orch.spark.sql.row_statement import RowStatement
 from ducklake_orch.spark.sql.run_query import Args, context_of, run_query
 from ducklake_orch.spark.sql.statement import Node, Statement, parse_statement, tokens_of
 from ducklake_orch.spark.sql.store_assignment import assigned
@@ -29,15 +30,12 @@ RESULT = (
 _FIELDS = [field.split()[0] for field in RESULT.split(", ")]
 # The call that does what a statement means, by its kind in the parse tree.
 _CALLS = {
-    "Merge": 'lake.merge(source, "table", keys=["key"])',
     "Drop": 'lake.drop_table("table")',
 }
 # Parts of INSERT, by their names in the parse tree, that are refused.
 _NOT_IN_INSERT = ("with_", "with", "conflict", "returning", "by_name", "where", "exists")
 # Partition transforms of Spark's SQL whose names in DuckLake are others.
 _TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
-_DELETE = 'Call `lake.delete("table", "condition")`, whose condition is in DuckDB\'s SQL.'
-_UPDATE = 'Call `lake.update("table", {"column": "expression"}, "condition")`, in DuckDB\'s SQL.'
 _QUERY = (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.FROM)
 
 
@@ -68,6 +66,8 @@ class WriteStatement:
                 result = self._delete(delete)
             case exp.Update() as update:
                 result = self._update(update)
+            case exp.Merge() as merge:
+                result = self._merge(merge)
             case exp.TruncateTable() as truncate:
                 result = self._truncate(truncate)
             case other:
@@ -146,13 +146,23 @@ class WriteStatement:
     def _delete(self, delete: exp.Delete) -> WriteResult:
         target = self._existing(delete.this)
         changed = self._changed(target, delete)
-        return self.verbs(target.lake).delete(str(target.table), changed.condition(delete, _DELETE) or "true")  # type: ignore[no-any-return]
+        if (condition := changed.condition(delete)) is None:
+            return self._by_spark(target).delete()
+        return self.verbs(target.lake).delete(str(target.table), condition)  # type: ignore[no-any-return]
 
     def _update(self, update: exp.Update) -> WriteResult:
         target = self._existing(update.this)
         changed = self._changed(target, update)
-        values = {part.this.name: changed.value(part) for part in update.expressions}
-        return self.verbs(target.lake).update(str(target.table), values, changed.condition(update, _UPDATE))  # type: ignore[no-any-return]
+        values, condition = changed.values(update), changed.condition(update)
+        if values is None or condition is None:
+            return self._by_spark(target).update()
+        return self.verbs(target.lake).update(str(target.table), values, condition)  # type: ignore[no-any-return]
+
+    def _merge(self, merge: exp.Merge) -> WriteResult:
+        return self._by_spark(self._existing(merge.this)).merge()
+
+    def _by_spark(self, target: LakeTableName) -> RowStatement:
+        return RowStatement(self.lookup, self.statement, self.args, target, self.verbs(target.lake))
 
     def _changed(self, target: LakeTableName, change: exp.Delete | exp.Update) -> "_Changed":
         moment = lake_moment(self._lake(target), [target.table])
@@ -213,7 +223,7 @@ class WriteStatement:
 
 @dataclass(frozen=True)
 class _Changed:
-    """A table whose rows are changed where they are. DuckDB evaluates the conditions, so they must mean the same there.
+    """A table whose rows are changed. What means the same in DuckDB's SQL, DuckDB evaluates where the rows are.
 
     Attributes:
         alias: The name of the table in the statement.
@@ -225,31 +235,25 @@ class _Changed:
     columns: Sequence[ColumnDef]
     context: PushContext
 
-    def condition(self, change: Node, instead: str) -> str | None:
-        """Return the condition of the rows; None without one."""
+    def condition(self, change: Node) -> str | None:
+        """Return the condition of the rows in DuckDB's SQL; None if only Spark can evaluate it."""
         for part in ("using", "returning", "order", "limit", "from_", "from", "with_", "with"):
             if change.args.get(part):
-                raise UnsupportedStatementError("`sql` changes one table by a condition only.", remedy=instead)
+                raise UnsupportedStatementError("`sql` changes one table by a condition only.", remedy="Write MERGE.")
         if (where := change.args.get("where")) is None:
-            return None
-        if (found := exact_condition(where.this, self.alias, self.columns, self.context)) is None:
-            raise UnsupportedStatementError(
-                f"`sql` cannot evaluate `{where.this.sql('spark')}` on stored rows: it compares columns with constants,"
-                " by comparisons, IN, BETWEEN and IS NULL.",
-                remedy=instead,
-            )
-        return found
+            return "true"
+        return exact_condition(where.this, self.alias, self.columns, self.context)
 
-    def value(self, assignment: Node) -> str:
-        """Return the value of an assignment in DuckDB's SQL."""
-        column = next((column for column in self.columns if folded(column.name) == folded(assignment.this.name)), None)
-        value = exact_value(assignment.expression, column, self.context) if column is not None else None
-        if value is None:
-            raise UnsupportedStatementError(
-                f"`sql` cannot assign `{assignment.sql('spark')}`: it assigns constants of a column's type.",
-                remedy=_UPDATE,
-            )
-        return value
+    def values(self, update: exp.Update) -> dict[str, str] | None:
+        """Return the values of assignments in DuckDB's SQL; None if only Spark can evaluate one."""
+        columns, found = {folded(column.name): column for column in self.columns}, {}
+        for part in update.expressions:
+            column = columns.get(folded(part.this.name))
+            value = exact_value(part.expression, column, self.context) if column is not None else None
+            if value is None or not isinstance(part.this, exp.Column) or part.this.name in found:
+                return None
+            found[part.this.name] = value
+        return found
 
 
 def _transform(key: Node) -> str:

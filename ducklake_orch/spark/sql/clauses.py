@@ -1,0 +1,181 @@
+"""Cut DELETE, UPDATE and MERGE of Spark's SQL into the texts of their clauses."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sqlglot import Token, TokenType
+
+from ducklake_orch.errors import UnsupportedStatementError
+from ducklake_orch.spark.sql.statement import tokens_of
+
+_DEEPER = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.CASE: 1}
+_HIGHER = {TokenType.R_PAREN: 1, TokenType.R_BRACKET: 1, TokenType.END: 1}
+Side = Literal["matched", "not matched", "by source"]
+
+
+@dataclass(frozen=True)
+class When:
+    """A clause WHEN of MERGE.
+
+    Attributes:
+        side: The rows that it is for: pairs of rows, rows of the source, or rows of the table without a partner.
+        condition: Its further condition.
+        action: What is done to them.
+        values: The expressions, by column; empty for UPDATE SET * and INSERT *.
+    """
+
+    side: Side
+    condition: str | None
+    action: Literal["update", "delete", "insert"]
+    values: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The parts of MERGE.
+
+    Attributes:
+        source: The table or query after USING, with its alias.
+        on: The condition after ON.
+        whens: Its clauses, in order.
+    """
+
+    source: str
+    on: str
+    whens: tuple[When, ...]
+
+
+class _Words:
+    """The words of a text, of which only those outside of parentheses and CASE are looked at."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tokens = text, tokens_of(text)
+        self._depths, depth = [], 0
+        for token in self.tokens:
+            depth -= _HIGHER.get(token.token_type, 0)
+            self._depths.append(depth)
+            depth += _DEEPER.get(token.token_type, 0)
+
+    def find(self, word: str, first: int = 0, last: int | None = None) -> int | None:
+        """Return the index of the first such word from an index on."""
+        return next(self.all(word, first, last), None)
+
+    def all(self, word: str, first: int = 0, last: int | None = None) -> Iterator[int]:
+        """Return the indexes of such words."""
+        for index in range(first, len(self.tokens) if last is None else last):
+            if self._depths[index] == 0 and self.tokens[index].text.upper() == word and self._is_word(index):
+                yield index
+
+    def upper(self, index: int) -> str:
+        """Return a word in upper case; nothing behind the end."""
+        return self.tokens[index].text.upper() if index < len(self.tokens) else ""
+
+    def cut(self, first: int, last: int | None = None) -> str:
+        """Return the text from one word up to another."""
+        tokens: Sequence[Token] = self.tokens[first:last]
+        return self.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+
+    def parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Return the ranges between commas."""
+        for comma in [*self.all(",", first, last), last]:
+            yield first, comma
+            first = comma + 1
+
+    def _is_word(self, index: int) -> bool:
+        token = self.tokens[index]
+        quoted = self.text[token.start] == "`"
+        return token.token_type is not TokenType.STRING and not quoted
+
+
+def condition_of(text: str) -> str | None:
+    """Return the condition of DELETE or UPDATE; None without one."""
+    words = _Words(text)
+    where = words.find("WHERE")
+    return None if where is None else words.cut(where + 1)
+
+
+def assignments_of(text: str) -> dict[str, str]:
+    """Return the expressions of UPDATE, by the names as written."""
+    words = _Words(text)
+    start, where = words.find("SET"), words.find("WHERE")
+    if start is None:
+        raise _not_understood(text)
+    return _assignments(words, start + 1, len(words.tokens) if where is None else where)
+
+
+def merge_of(text: str) -> Merge:
+    """Return the parts of MERGE."""
+    words = _Words(text)
+    using = words.find("USING")
+    on = words.find("ON", using or 0)
+    starts = list(words.all("WHEN", on or 0))
+    if using is None or on is None or not starts:
+        raise _not_understood(text)
+    ends = [*starts[1:], len(words.tokens)]
+    whens = tuple(_when(words, first, last) for first, last in zip(starts, ends, strict=True))
+    return Merge(words.cut(using + 1, on), words.cut(on + 1, starts[0]), whens)
+
+
+def _when(words: _Words, first: int, last: int) -> When:
+    then = words.find("THEN", first, last)
+    if then is None:
+        raise _not_understood(words.cut(first, last))
+    at = first + 1
+    is_not = words.upper(at) == "NOT"
+    at += is_not + 1
+    side: Side = "not matched" if is_not else "matched"
+    if words.upper(at) == "BY":
+        side = "by source" if words.upper(at + 1) == "SOURCE" else side
+        at += 2
+    condition = words.cut(at + 1, then) if words.upper(at) == "AND" else None
+    if condition is None and at != then:
+        raise _not_understood(words.cut(first, last))
+    match words.upper(then + 1):
+        case "DELETE" if last == then + 2:
+            return When(side, condition, "delete")
+        case "UPDATE" if words.upper(then + 2) == "SET":
+            every = words.upper(then + 3) == "*"
+            return When(side, condition, "update", {} if every else _assignments(words, then + 3, last))
+        case "INSERT":
+            return When(side, condition, "insert", _inserted(words, then + 2, last))
+    raise _not_understood(words.cut(first, last))
+
+
+def _assignments(words: _Words, first: int, last: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for start, end in words.parts(first, last):
+        sign = words.find("=", start, end)
+        if sign is None or sign == start or (name := words.cut(start, sign)) in found:
+            raise _not_understood(words.cut(first, last))
+        found[name] = words.cut(sign + 1, end)
+    return found
+
+
+def _inserted(words: _Words, first: int, last: int) -> dict[str, str]:
+    """Return the expressions of INSERT in MERGE, by column; none for INSERT *."""
+    if words.upper(first) == "*" and last == first + 1:
+        return {}
+    values = words.find("VALUES", first, last)
+    if values is None or values == first:
+        raise _not_understood(words.cut(first, last))
+    names, expressions = _listed(words.cut(first, values)), _listed(words.cut(values + 1, last))
+    if len(names) != len(expressions):
+        raise UnsupportedStatementError(
+            f"INSERT names {len(names)} columns and has {len(expressions)} values.", remedy="Give each column a value."
+        )
+    return dict(zip(names, expressions, strict=True))
+
+
+def _listed(text: str) -> list[str]:
+    """Return the parts of a list in parentheses."""
+    if not (text.startswith("(") and text.endswith(")")):
+        raise _not_understood(text)
+    words = _Words(text[1:-1])
+    return [words.cut(first, last) for first, last in words.parts(0, len(words.tokens))]
+
+
+def _not_understood(text: str) -> UnsupportedStatementError:
+    return UnsupportedStatementError(
+        f"`sql` does not understand `{text[:80]}`.", remedy="Call `lake.merge`, `lake.update` or `lake.delete`."
+    )
