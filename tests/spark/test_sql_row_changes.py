@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.verbs import change_by_row_id
+from ducklake_orch.errors import UnsupportedStatementError
 
 SOURCE = [(0, 10.0, "d"), (2, 20.0, "u"), (50, 5.0, "i"), (51, 6.0, "n"), (None, 7.0, "i")]
 
@@ -151,10 +152,21 @@ def test_a_statement_runs_again_when_the_table_has_changed_meanwhile(
 def test_names_and_values_with_special_characters_are_kept(spark: SparkSession, lake: DuckLake) -> None:
     create = 'CREATE TABLE "odd names" ("a b" INTEGER, "WHEN" VARCHAR, "x,y" STRUCT(v INTEGER))'
     lake.execute([create, """INSERT INTO "odd names" VALUES (1, 'WHERE, SET', {'v': 1})"""]).raise_for_error()
-    lake.sql(spark, "UPDATE `odd names` SET `a b` = `a b` + 1, `WHEN` = concat(`WHEN`, ' = {x}, WHEN')")
+    lake.sql(
+        spark, "UPDATE `odd names` t SET `a b` = `a b` + 1, `WHEN` = concat(t.when, ' = {x}, WHEN') -- a comment\n;"
+    )
     lake.sql(
         spark,
         "MERGE INTO `odd names` t USING (SELECT 2 AS k, named_struct('v', 7) AS s) n ON t.`a b` = k"
-        " WHEN MATCHED AND `WHEN` LIKE '%WHEN' THEN UPDATE SET `x,y` = s",
+        " WHEN MATCHED AND t.when LIKE '%WHEN' THEN UPDATE SET `x,y` = s;",
     )
     assert lake.read('"odd names"').to_pylist() == [{"a b": 2, "WHEN": "WHERE, SET = {x}, WHEN", "x,y": {"v": 7}}]
+
+
+def test_merge_does_not_insert_rows_without_the_default_of_a_column(spark: SparkSession, lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE tasks (id BIGINT, state VARCHAR DEFAULT 'new')").raise_for_error()
+    merge = "MERGE INTO tasks t USING (SELECT 1 AS id) n ON t.id = n.id WHEN NOT MATCHED THEN INSERT"
+    with pytest.raises(UnsupportedStatementError, match="leaves out column `state`, which has a default"):
+        lake.sql(spark, f"{merge} (id) VALUES (id)")
+    lake.sql(spark, f"{merge} (id, state) VALUES (n.id, 'old')")
+    assert lake.read("tasks").to_pylist() == [{"id": 1, "state": "old"}]

@@ -51,6 +51,8 @@ class _Words:
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens = text, tokens_of(text)
+        while self.tokens and self.tokens[-1].token_type is TokenType.SEMICOLON:
+            self.tokens.pop()
         self._depths, depth = [], 0
         for token in self.tokens:
             depth -= _HIGHER.get(token.token_type, 0)
@@ -84,8 +86,8 @@ class _Words:
 
     def _is_word(self, index: int) -> bool:
         token = self.tokens[index]
-        quoted = self.text[token.start] == "`"
-        return token.token_type is not TokenType.STRING and not quoted
+        is_field = index > 0 and self.tokens[index - 1].token_type is TokenType.DOT
+        return token.token_type is not TokenType.STRING and self.text[token.start] != "`" and not is_field
 
 
 def condition_of(text: str) -> str | None:

@@ -252,8 +252,14 @@ def _expressions(table: _Table, when: When, source: str) -> list[str]:
     values = _by_column(table, when.values)
     if not when.values:  # UPDATE SET * and INSERT *
         return [f"{source}.{name_sql(field.name)}" for field in table.fields]
-    rest = "NULL" if when.action == "insert" else None
-    return [values.get(folded(field.name), rest or f"{table.alias}.{name_sql(field.name)}") for field in table.fields]
+    if when.action == "update":
+        return [values.get(folded(field.name), f"{table.alias}.{name_sql(field.name)}") for field in table.fields]
+    for column in table.columns:
+        if column.default is not None and folded(column.name) not in values:
+            raise UnsupportedStatementError(
+                f"INSERT leaves out column `{column.name}`, which has a default.", remedy="Name it, with its value."
+            )
+    return [values.get(folded(field.name), "NULL") for field in table.fields]
 
 
 def _alias_of_source(tree: Node) -> str:
