@@ -93,6 +93,23 @@ def test_insert_overwrite_replaces_all_rows_or_the_partitions_of_the_new_ones(
     assert [row[0] for row in rows(lake, spark)] == [30, 7, 8]
 
 
+def test_insert_overwrite_with_constants_replaces_that_partition(lake: DuckLake, spark: SparkSession) -> None:
+    lake.sql(spark, "INSERT OVERWRITE orders PARTITION (region = 'r1') SELECT id + 40, price FROM orders WHERE id < 2")
+    assert [row[:2] for row in rows(lake, spark) if row[1] == "r1"] == [(40, "r1"), (41, "r1")]
+    assert lake.table("orders").count() == 8
+
+
+def test_insert_by_name_assigns_columns_by_their_names(lake: DuckLake, spark: SparkSession) -> None:
+    lake.sql(spark, "INSERT INTO orders BY NAME SELECT 'z' AS region, 60 AS ID")
+    assert [row for row in rows(lake, spark) if row[0] >= 60] == [(60, "z", None)]
+
+
+def test_tables_are_dropped(lake: DuckLake, spark: SparkSession) -> None:
+    assert lake.sql(spark, "DROP TABLE orders").collect() == []
+    assert not lake.exists("orders")
+    lake.sql(spark, "DROP TABLE IF EXISTS orders")
+
+
 def test_insert_overwrite_replaces_no_rows_that_its_query_has_not_read(
     lake: DuckLake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,8 +176,15 @@ def test_statements_of_a_transaction_are_committed_together(lake: DuckLake, spar
         ("INSERT INTO orders VALUES (1, 'x', 'much')", DataError, "`price` of `main.orders` has the type double"),
         ("INSERT INTO orders VALUES (1, 'x')", DataError, "The query has 2 columns"),
         ("INSERT INTO order VALUES (1)", ObjectNotFoundError, "orders"),
-        ("INSERT INTO orders BY NAME SELECT 1 AS id", UnsupportedStatementError, "BY NAME"),
-        ("INSERT OVERWRITE orders PARTITION (region = 'x') SELECT 1, 2D", UnsupportedStatementError, "replace_where"),
+        ("INSERT INTO orders BY NAME SELECT 1 AS idd", ObjectNotFoundError, "`id`"),
+        (
+            "INSERT OVERWRITE orders PARTITION (region = upper('x')) SELECT 1, 2D",
+            UnsupportedStatementError,
+            "replace_where",
+        ),
+        ("INSERT OVERWRITE orders PARTITION (region) SELECT 1, 2D, 'x'", UnsupportedStatementError, "constants"),
+        ("DROP TABLE order", ObjectNotFoundError, "orders"),
+        ("DROP VIEW orders", UnsupportedStatementError, "tables only"),
         ("UPDATE orders SET price = DEFAULT WHERE id % 2 = 0", UnsupportedStatementError, "one value"),
         ("UPDATE orders SET price = 1, price = 2", UnsupportedStatementError, "does not understand"),
         ("UPDATE orders SET price = id, PRICE = 2D", UnsupportedStatementError, "one value"),

@@ -1,4 +1,4 @@
-"""Run INSERT, DELETE, UPDATE, MERGE, TRUNCATE and CREATE TABLE … AS in Spark's SQL, by the verbs of a lake."""
+"""Run statements of Spark's SQL that write, by the verbs of a lake: INSERT, UPDATE, CREATE TABLE … AS and so on."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from sqlglot import TokenType, exp
 
 from ducklake_orch.catalog.metadata import ColumnDef
-from ducklake_orch.engine.quoting import folded
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.results import WriteResult
 from ducklake_orch.spark.spark_quoting import name_sql
@@ -29,11 +30,8 @@ RESULT = (
 )
 _FIELDS = [field.split()[0] for field in RESULT.split(", ")]
 # The call that does what a statement means, by its kind in the parse tree.
-_CALLS = {
-    "Drop": 'lake.drop_table("table")',
-}
 # Parts of INSERT, by their names in the parse tree, that are refused.
-_NOT_IN_INSERT = ("with_", "with", "conflict", "returning", "by_name", "where", "exists")
+_NOT_IN_INSERT = ("with_", "with", "conflict", "returning", "where", "exists")
 # Partition transforms of Spark's SQL whose names in DuckLake are others.
 _TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
 _QUERY = (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.FROM)
@@ -70,10 +68,13 @@ class WriteStatement:
                 result = self._merge(merge)
             case exp.TruncateTable() as truncate:
                 result = self._truncate(truncate)
+            case exp.Drop() as drop:
+                return self._drop(drop)
             case other:
-                call = _CALLS.get(type(other).__name__)
-                remedy = "Run the statement in DuckDB's SQL, by `lake.execute`." if call is None else f"Call `{call}`."
-                raise UnsupportedStatementError(f"`sql` does not run {other.key.upper()}.", remedy=remedy)
+                raise UnsupportedStatementError(
+                    f"`sql` does not run {other.key.upper()}.",
+                    remedy="Run the statement in DuckDB's SQL, by `lake.execute`.",
+                )
         row = {name: getattr(result, name) for name in _FIELDS}
         return self.lookup.spark.createDataFrame([row], RESULT)
 
@@ -102,6 +103,8 @@ class WriteStatement:
         verbs, table = self.verbs(target.lake), str(target.table)
         columns = self._columns(target)
         fixed = self._fixed(insert, columns)
+        if insert.args.get("by_name"):
+            names = self._known(frame.columns, columns, target)
         wanted = [columns[folded(name)] for name in names] if names else [*columns.values()]
         frame = assigned(frame, [field for field in wanted if folded(field.name) not in fixed], table)
         for name, value in fixed.items():
@@ -109,14 +112,34 @@ class WriteStatement:
             frame = frame.selectExpr("*", f"CAST({value} AS {field.dataType.simpleString()}) AS {name_sql(field.name)}")
         if not insert.args.get("overwrite"):
             return verbs.write(frame, table, mode="append")  # type: ignore[no-any-return]
-        return verbs.write(frame, table, **self._overwrite(fixed, target))  # type: ignore[no-any-return]
-
-    def _overwrite(self, fixed: Mapping[str, str], target: LakeTableName) -> dict[str, Any]:
         if fixed:
-            raise UnsupportedStatementError(
-                "`sql` does not run INSERT OVERWRITE with PARTITION.",
-                remedy='Call `lake.write(…, mode="replace_where", where="…")`.',
-            )
+            return verbs.write(frame, table, mode="replace_where", where=self._where(insert, target))  # type: ignore[no-any-return]
+        return verbs.write(frame, table, **self._overwrite(target))  # type: ignore[no-any-return]
+
+    def _known(self, names: Sequence[str], columns: "Mapping[str, StructField]", target: LakeTableName) -> list[str]:
+        """Return the columns of a query that INSERT BY NAME assigns by their names."""
+        for name in names:
+            if folded(name) not in columns:
+                known = [field.name for field in columns.values()]
+                raise ObjectNotFoundError(f"`{target.table}` has no column `{name}`.", remedy=nearest(name, known))
+        return [*names]
+
+    def _where(self, insert: exp.Insert, target: LakeTableName) -> str:
+        """Return the rows of a PARTITION clause, as a condition in DuckDB's SQL."""
+        columns = {folded(column.name): column for column in self._definition(target)}
+        context = context_of(self.lookup.spark, self.statement, self.args)
+        conditions = []
+        for part in _partition(insert):
+            column = columns[folded(part.this.name)]
+            if (value := exact_value(part.expression, column, context)) is None:
+                raise UnsupportedStatementError(
+                    f"`{part.sql('spark')}` is not a constant of the column's type.",
+                    remedy='Call `lake.write(…, mode="replace_where", where="…")`.',
+                )
+            conditions.append(f"{identifier(column.name)} {'IS NULL' if value == 'NULL' else f'= {value}'}")
+        return " AND ".join(conditions)
+
+    def _overwrite(self, target: LakeTableName) -> dict[str, Any]:
         how = str(self.lookup.spark.conf.get("spark.sql.sources.partitionOverwriteMode", "static"))
         mode = "overwrite_partitions" if how.lower() == "dynamic" else "overwrite"
         # A query that reads what it replaces must not replace rows that it has not read.
@@ -127,9 +150,8 @@ class WriteStatement:
 
     def _fixed(self, insert: exp.Insert, columns: "Mapping[str, StructField]") -> dict[str, str]:
         """Return the columns of a PARTITION clause with their constants."""
-        table = insert.this.this if isinstance(insert.this, exp.Schema) else insert.this
         found: dict[str, str] = {}
-        for part in partition.expressions if (partition := table.args.get("partition")) else ():
+        for part in _partition(insert):
             if not isinstance(part, exp.EQ) or folded(part.this.name) not in columns:
                 raise UnsupportedStatementError(
                     "`sql` runs INSERT with constants in PARTITION only.", remedy="Select the other columns."
@@ -165,12 +187,23 @@ class WriteStatement:
         return RowStatement(self.lookup, self.statement, self.args, target, self.verbs(target.lake))
 
     def _changed(self, target: LakeTableName, change: exp.Delete | exp.Update) -> "_Changed":
-        moment = lake_moment(self._lake(target), [target.table])
-        columns = moment.tables[target.table.key].columns
         context = context_of(self.lookup.spark, self.statement, self.args)
-        return _Changed(change.this.alias_or_name, columns, context)
+        return _Changed(change.this.alias_or_name, self._definition(target), context)
 
-    # --- CREATE TABLE … AS ---------------------------------------------------------------------------------------
+    # --- CREATE and DROP -----------------------------------------------------------------------------------------
+
+    def _drop(self, drop: exp.Drop) -> "DataFrame":
+        if drop.args.get("kind") != "TABLE" or any(map(drop.args.get, ("cascade", "purge", "temporary"))):
+            raise UnsupportedStatementError(
+                "`sql` drops tables only.", remedy="Run the statement in DuckDB's SQL, by `lake.execute`."
+            )
+        target = self._named(drop.find(exp.Table))
+        lake, table = self._lake(target), str(target.table)
+        if self.lookup.prepare is not None:
+            self.lookup.prepare(target.table)
+        if lake.exists(table) or not drop.args.get("exists"):
+            self.verbs(target.lake).drop_table(table)
+        return self.lookup.spark.createDataFrame([], "table STRING")
 
     def _create(self, create: exp.Create) -> WriteResult:
         if create.args.get("kind") != "TABLE" or create.expression is None or create.args.get("replace"):
@@ -200,7 +233,7 @@ class WriteStatement:
         query = parse_statement(text[_start_of_query(text) :], self.lookup.frames)
         return run_query(self.lookup, query, self.args)
 
-    def _named(self, node: Node) -> LakeTableName:
+    def _named(self, node: Node | None) -> LakeTableName:
         """Return the table that the statement writes, whether it exists or not."""
         table = node.this if isinstance(node, exp.Schema) else node
         if not isinstance(table, exp.Table):
@@ -216,6 +249,10 @@ class WriteStatement:
             self.lookup.prepare(found.table)
         self._lake(found).table(str(found.table)).schema()  # the error names the nearest table
         return found
+
+    def _definition(self, name: LakeTableName) -> tuple[ColumnDef, ...]:
+        """Return the columns of a table in the lake."""
+        return lake_moment(self._lake(name), [name.table]).tables[name.table.key].columns
 
     def _lake(self, name: LakeTableName) -> Any:
         return self.lookup.lakes[name.lake]
@@ -254,6 +291,12 @@ class _Changed:
                 return None
             found[part.this.name] = value
         return found
+
+
+def _partition(insert: exp.Insert) -> "list[Node]":
+    """Return the parts of a PARTITION clause."""
+    table = insert.this.this if isinstance(insert.this, exp.Schema) else insert.this
+    return partition.expressions if (partition := table.args.get("partition")) else []
 
 
 def _transform(key: Node) -> str:
