@@ -12,6 +12,7 @@ from ducklake_orch import DuckLake
 from ducklake_orch.errors import (
     DataError,
     DuckLakeOrchError,
+    ObjectExistsError,
     ObjectNotFoundError,
     SnapshotChangedError,
     UnsupportedStatementError,
@@ -104,6 +105,20 @@ def test_insert_by_name_assigns_columns_by_their_names(lake: DuckLake, spark: Sp
     assert [row for row in rows(lake, spark) if row[0] >= 60] == [(60, "z", None)]
 
 
+def test_tables_are_created_from_columns(lake: DuckLake, spark: SparkSession) -> None:
+    columns = "id BIGINT NOT NULL COMMENT 'a (key)', place STRUCT<x: INT, y: INT>, day DATE"
+    layout = "USING ducklake PARTITIONED BY (days(day)) COMMENT 'sales by day'"
+    for _ in range(2):
+        assert lake.sql(spark, f"CREATE TABLE IF NOT EXISTS sales.days ({columns}) {layout}").collect() == []
+    found = lake.table("sales.days").schema()
+    assert [(column.name, column.type, column.nullable, column.comment) for column in found] == [
+        ("id", "BIGINT", False, "a (key)"),
+        ("place", "STRUCT(x INTEGER, y INTEGER)", True, None),
+        ("day", "DATE", True, None),
+    ]
+    assert [table.comment for table in lake.tables() if table.table == "days"] == ["sales by day"]
+
+
 def test_tables_are_dropped(lake: DuckLake, spark: SparkSession) -> None:
     assert lake.sql(spark, "DROP TABLE orders").collect() == []
     assert not lake.exists("orders")
@@ -193,7 +208,9 @@ def test_statements_of_a_transaction_are_committed_together(lake: DuckLake, spar
         ("UPDATE orders SET prise = id + 1", ObjectNotFoundError, "price"),
         ("UPDATE orders SET n.price = id + 1", UnsupportedStatementError, "whole columns"),
         ("TRUNCATE TABLE orders PARTITION (region = 'x')", UnsupportedStatementError, "one whole table"),
-        ("CREATE TABLE t (id INT)", UnsupportedStatementError, "lake.create_table"),
+        ("CREATE TABLE t LIKE orders", UnsupportedStatementError, "lake.create_table"),
+        ("CREATE TABLE t (id INT) PARTITIONED BY (p STRING)", UnsupportedStatementError, "lake.create_table"),
+        ("CREATE TABLE orders (id INT)", ObjectExistsError, "orders"),
         ("CREATE TABLE t COMMENT 'x' AS SELECT 1 AS id", UnsupportedStatementError, "lake.create_table"),
         ("CREATE OR REPLACE TABLE orders AS SELECT 1 AS id", UnsupportedStatementError, "lake.create_table"),
         (

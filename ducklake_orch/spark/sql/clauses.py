@@ -1,4 +1,4 @@
-"""Cut DELETE, UPDATE and MERGE of Spark's SQL into the texts of their clauses."""
+"""Cut DELETE, UPDATE, MERGE and CREATE TABLE of Spark's SQL into the texts of their clauses."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -104,6 +104,15 @@ def assignments_of(text: str) -> dict[str, str]:
     if start is None:
         raise _not_understood(text)
     return _assignments(words, start + 1, len(words.tokens) if where is None else where)
+
+
+def columns_of(text: str, after: int) -> str:
+    """Return the columns of CREATE TABLE, which are the first list in parentheses after a position."""
+    words = _Words(text[after:])
+    opening, closing = words.find("("), words.find(")")
+    if opening is None or closing is None:
+        raise _not_understood(text)
+    return words.cut(opening + 1, closing)
 
 
 def merge_of(text: str) -> Merge:

@@ -12,6 +12,7 @@ from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.results import WriteResult
 from ducklake_orch.spark.spark_quoting import name_sql
+from ducklake_orch.spark.sql.clauses import columns_of
 from ducklake_orch.spark.sql.lake_moment import lake_moment
 from ducklake_orch.spark.sql.pushed_conditions import PushContext, exact_condition, exact_value
 from ducklake_orch.spark.sql.row_statement import RowStatement
@@ -54,7 +55,8 @@ class WriteStatement:
     verbs: "Callable[[str], Any]"
 
     def run(self) -> "DataFrame":
-        """Run the statement, and return its result as one row."""
+        """Run the statement, and return its result as one row; DDL has none."""
+        result: WriteResult | None
         match self.statement.tree:
             case exp.Insert() as insert:
                 result = self._insert(insert)
@@ -69,14 +71,15 @@ class WriteStatement:
             case exp.TruncateTable() as truncate:
                 result = self._truncate(truncate)
             case exp.Drop() as drop:
-                return self._drop(drop)
+                result = None
+                self._drop(drop)
             case other:
                 raise UnsupportedStatementError(
                     f"`sql` does not run {other.key.upper()}.",
                     remedy="Run the statement in DuckDB's SQL, by `lake.execute`.",
                 )
-        row = {name: getattr(result, name) for name in _FIELDS}
-        return self.lookup.spark.createDataFrame([row], RESULT)
+        rows = [] if result is None else [{name: getattr(result, name) for name in _FIELDS}]
+        return self.lookup.spark.createDataFrame(rows, RESULT)
 
     def _truncate(self, truncate: exp.TruncateTable) -> WriteResult:
         if truncate.args.get("partition") or len(truncate.expressions) != 1:
@@ -192,7 +195,7 @@ class WriteStatement:
 
     # --- CREATE and DROP -----------------------------------------------------------------------------------------
 
-    def _drop(self, drop: exp.Drop) -> "DataFrame":
+    def _drop(self, drop: exp.Drop) -> None:
         if drop.args.get("kind") != "TABLE" or any(map(drop.args.get, ("cascade", "purge", "temporary"))):
             raise UnsupportedStatementError(
                 "`sql` drops tables only.", remedy="Run the statement in DuckDB's SQL, by `lake.execute`."
@@ -203,27 +206,42 @@ class WriteStatement:
             self.lookup.prepare(target.table)
         if lake.exists(table) or not drop.args.get("exists"):
             self.verbs(target.lake).drop_table(table)
-        return self.lookup.spark.createDataFrame([], "table STRING")
 
-    def _create(self, create: exp.Create) -> WriteResult:
-        if create.args.get("kind") != "TABLE" or create.expression is None or create.args.get("replace"):
+    def _create(self, create: exp.Create) -> WriteResult | None:
+        if create.args.get("kind") != "TABLE" or create.args.get("replace"):
             raise UnsupportedStatementError(
-                "`sql` runs CREATE TABLE … AS SELECT only.", remedy='Call `lake.create_table("table", schema)`.'
+                "`sql` creates new tables only.", remedy='Call `lake.create_table("table", schema)`.'
             )
+        target, exists = self._named(create.this), bool(create.args.get("exists"))
+        verbs, table = self.verbs(target.lake), str(target.table)
+        layout = self._layout(create)
+        if create.expression is not None and "comment" not in layout:
+            return verbs.write(self._source(), table, mode="ignore" if exists else "error", **layout)  # type: ignore[no-any-return]
+        if create.expression is not None or not isinstance(create.this, exp.Schema):
+            raise UnsupportedStatementError(
+                "`sql` creates tables from columns, or from a query without a comment.",
+                remedy='Call `lake.create_table("table", schema, comment="…")`, and INSERT the rows.',
+            )
+        columns = columns_of(self.statement.text, self.statement.references[0].end)
+        schema = self.lookup.spark.createDataFrame([], columns).schema
+        verbs.create_table(table, schema, if_not_exists=exists, **layout)
+        return None
+
+    def _layout(self, create: exp.Create) -> dict[str, Any]:
+        """Return the partition keys and the comment of a new table."""
         properties = create.args.get("properties")
-        keys: list[str] = []
+        found: dict[str, Any] = {}
         for part in properties.expressions if properties is not None else ():
-            if isinstance(part, exp.PartitionedByProperty):
-                keys = [_transform(key) for key in part.this.expressions]
+            if isinstance(part, exp.PartitionedByProperty) and not part.find(exp.ColumnDef):
+                found["partition_by"] = [_transform(key) for key in part.this.expressions]
+            elif isinstance(part, exp.SchemaCommentProperty):
+                found["comment"] = part.this.name
             elif not (isinstance(part, exp.FileFormatProperty) and str(part.sql("spark")).lower().endswith("ducklake")):
                 raise UnsupportedStatementError(
                     f"`sql` does not run CREATE TABLE with `{part.sql('spark')}`.",
                     remedy='Call `lake.create_table("table", schema)`, which takes options and a comment.',
                 )
-        target = self._named(create.this)
-        mode = "ignore" if create.args.get("exists") else "error"
-        verbs = self.verbs(target.lake)
-        return verbs.write(self._source(), str(target.table), mode=mode, partition_by=keys or None)  # type: ignore[no-any-return]
+        return found
 
     # --- parts ---------------------------------------------------------------------------------------------------
 
