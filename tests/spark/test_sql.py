@@ -212,7 +212,6 @@ def test_a_transaction_and_a_stage_see_their_own_changes(tmp_path: Path, spark: 
         ("SELECT * FROM changes('orders', 'x')", StatementError, "is not a snapshot"),
         ("SELECT * FROM {missing}", ConfigError, "names no argument"),
         ("EXPLAIN SELECT 1", UnsupportedStatementError, "does not run .*lake.execute"),
-        ("MERGE INTO orders USING n ON n.id = orders.id WHEN MATCHED THEN DELETE", UnsupportedStatementError, "merge"),
     ],
 )  # fmt: skip
 def test_a_statement_that_cannot_run_is_refused(

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.verbs import change_by_row_id
-from ducklake_orch.errors import UnsupportedStatementError
+from ducklake_orch.errors import ConflictError, UnsupportedStatementError
 
 SOURCE = [(0, 10.0, "d"), (2, 20.0, "u"), (50, 5.0, "i"), (51, 6.0, "n"), (None, 7.0, "i")]
 
@@ -147,6 +147,21 @@ def test_a_statement_runs_again_when_the_table_has_changed_meanwhile(
     result = lake.sql(spark, "UPDATE orders SET price = price + 1 WHERE id % 20 = 0").collect()[0]
     assert (len(attempts), result.rows_written) == (2, 2)
     assert (rows(lake)[0], rows(lake)[20]) == (("r0", 1.0), ("r2", 31.0))
+
+
+def test_a_statement_depends_only_on_the_rows_that_can_meet_its_condition(lake: DuckLake, spark: SparkSession) -> None:
+    with lake.transaction() as tx:
+        tx.sql(spark, "UPDATE orders SET price = price + 1 WHERE region = 'r0' AND id % 2 = 0")
+        lake.delete("orders", "region = 'r1'")
+    assert {key: row[1] for key, row in rows(lake).items()} == {0: 1.0, 2: 3.0, 3: 4.5, 5: 7.5, 6: 10.0, 8: 12.0}
+
+    def update_the_last() -> None:
+        with lake.transaction() as tx:
+            tx.sql(spark, "UPDATE orders SET price = 0 WHERE id = (SELECT max(id) FROM orders) AND region = 'r2'")
+            lake.write(orders([10]), "orders", mode="append")
+
+    with pytest.raises(ConflictError):
+        update_the_last()
 
 
 def test_names_and_values_with_special_characters_are_kept(spark: SparkSession, lake: DuckLake) -> None:

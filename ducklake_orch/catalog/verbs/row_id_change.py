@@ -33,9 +33,15 @@ _SPOOL, _ROWS = "__ducklake_orch_spooled", "__ducklake_orch_changed"
 
 @dataclass(frozen=True)
 class ChangeByRowIdRequest(RowRequest):
-    """The table, and the name of the change in its result."""
+    """The table, and what is known of the change.
+
+    Attributes:
+        mode: The name of the change in its result.
+        where: A condition that all rows to update or delete meet; the change depends on no other rows.
+    """
 
     mode: str = "merge"
+    where: str | None = None
 
 
 def change_by_row_id(config: LakeConfig, rows: Spool, request: ChangeByRowIdRequest) -> WriteResult:
@@ -62,10 +68,9 @@ class _ChangeByRowId:
     replays = True
     travels = False
     lent = ()
-    where = None
 
     def __init__(self, con: duckdb.DuckDBPyConnection, rows: Spool, request: ChangeByRowIdRequest) -> None:
-        self.mode = request.mode
+        self.mode, self.where = request.mode, request.where
         self._con, self._source = con, rows
         self._columns: list[str] = []
         names = [folded(name) for name, _ in rows.types(con)]

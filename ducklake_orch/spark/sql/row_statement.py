@@ -15,8 +15,8 @@ from ducklake_orch.catalog.verbs import DELETED, ROW_ID, ChangeByRowIdRequest, c
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ObjectNotFoundError, SnapshotChangedError, UnsupportedStatementError
-from ducklake_orch.frames import spool_of
 from ducklake_orch.results import WriteResult
+from ducklake_orch.spark.merge_source_staging import SparkSpool
 from ducklake_orch.spark.rows_with_ids import rows_with_ids
 from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.sql.clauses import Merge, When, assignments_of, condition_of, merge_of
@@ -116,10 +116,13 @@ class RowStatement:
         for attempt in range(1, attempts + 1):
             table = self._table(lake)
             frame = rows(table)
-            request = ChangeByRowIdRequest(name, mode=mode, expect_snapshot=table.snapshot if alone else None)
+            # What a statement does to a row may depend on other rows if it reads tables besides the row.
+            where = self._pushed(table) if len(self.statement.references) == 1 else None
+            expected = table.snapshot if alone else None
+            request = ChangeByRowIdRequest(name, mode=mode, where=where, expect_snapshot=expected)
 
             def change(on: Any, frame: Any = frame, request: ChangeByRowIdRequest = request) -> WriteResult:
-                return change_by_row_id(on.config, spool_of(on.config, frame, name), request)
+                return change_by_row_id(on.config, SparkSpool(on.config, frame, name), request)
 
             try:
                 return change(lake) if alone else self.verbs.run_verb(mode, str(name), change)
@@ -149,23 +152,26 @@ class RowStatement:
 
     def _changed(self, table: _Table, values: list[str]) -> "DataFrame":
         """Return the rows that meet the condition: their ids, whether they are deleted, and values."""
-        condition = condition_of(self.statement.text)
-        where = f" WHERE {condition}" if condition else ""
         names = [DELETED, *(f"ducklake_{number}" for number in range(len(values) - 1))]
         columns = ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
-        text = f"SELECT {table.alias}.{ROW_ID} AS {ROW_ID}, {columns} FROM {_TARGET} AS {table.alias}{where}"
-        return self._query(text, {_TARGET: self._target(table, where)})
+        text = f"SELECT {table.alias}.{ROW_ID} AS {ROW_ID}, {columns} FROM {self._rows(table)}"
+        return self._query(text, {_TARGET: self._target(table, self._pushed(table))})
 
-    def _target(self, table: _Table, where: str = "") -> "DataFrame":
-        """Return the table with its row ids; rows that certainly do not meet a condition may be missing."""
-        pushed = None
-        if where:
-            text = f"SELECT 1 FROM {_TARGET} AS {table.alias}{where}"
-            statement = parse_statement(text, self.lookup.frames)
-            context = context_of(self.lookup.spark, statement, self.args)
-            pushed = pushed_condition(statement.references[0], table.columns, context)
+    def _rows(self, table: _Table) -> str:
+        """Return the rows that DELETE or UPDATE changes, as they stand after FROM."""
+        condition = condition_of(self.statement.text)
+        return f"{_TARGET} AS {table.alias}{f' WHERE {condition}' if condition else ''}"
+
+    def _pushed(self, table: _Table) -> str | None:
+        """Return a condition in DuckDB's SQL which every row meets that DELETE or UPDATE changes; None without one."""
+        statement = parse_statement(f"SELECT 1 FROM {self._rows(table)}", self.lookup.frames)
+        context = context_of(self.lookup.spark, statement, self.args)
+        return pushed_condition(statement.references[0], table.columns, context)
+
+    def _target(self, table: _Table, where: str | None = None) -> "DataFrame":
+        """Return the table with its row ids; rows that do not meet a condition may be missing."""
         lake, spark = self.lookup.lakes[self.target.lake], self.lookup.spark
-        return rows_with_ids(lake, spark, self.target.table, table.snapshot, ROW_ID, pushed)
+        return rows_with_ids(lake, spark, self.target.table, table.snapshot, ROW_ID, where)
 
     # --- MERGE ---------------------------------------------------------------------------------------------------
 
@@ -255,7 +261,7 @@ def _expressions(table: _Table, when: When, source: str) -> list[str]:
     if when.action == "update":
         return [values.get(folded(field.name), f"{table.alias}.{name_sql(field.name)}") for field in table.fields]
     for column in table.columns:
-        if column.default is not None and folded(column.name) not in values:
+        if column.default not in (None, "NULL") and folded(column.name) not in values:  # the engine stores the text
             raise UnsupportedStatementError(
                 f"INSERT leaves out column `{column.name}`, which has a default.", remedy="Name it, with its value."
             )
