@@ -3,6 +3,7 @@
 import json
 import re
 import sqlite3
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -119,8 +120,9 @@ def test_the_age_of_the_last_write_ignores_maintenance(backend: Backend, lake: D
     lake.maintain(ALL_OF_IT, operations=["flush", "merge"]).raise_for_error()
     later = write_ages(lake)
     assert all(later[name] > age for name, age in ages.items())
+    time.sleep(2)
     lake.delete("t", "k = 1")
-    assert write_ages(lake)["main.t"] < ages["main.t"]
+    assert write_ages(lake)["main.t"] < later["main.t"] + 2  # of which up to one because of MySQL
 
 
 @on_sqlite
