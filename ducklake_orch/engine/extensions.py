@@ -1,6 +1,5 @@
 """Load DuckDB extensions from installed wheels, or from DuckDB's own folder or repository: `open_database`."""
 
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
@@ -99,7 +98,7 @@ def _state_of(name: str) -> _FileState | None:
     wheel = find_wheel(name)
     if wheel is None or wheel.file is None:
         return None
-    found = os.stat(wheel.file)
+    found = wheel.file.stat()
     return _FileState(wheel.file, found.st_ino, found.st_size, found.st_mtime_ns)
 
 

@@ -7,7 +7,7 @@ rows are small in number and are read here.
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
 
@@ -100,7 +100,7 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
         files = "file" if len(others) == 1 else "files"
         why = others[0][1]
         log.log(level, "DuckDB reads %d %s of `%s` in tasks: %s", len(others), files, planned.plan.table, why)
-        frames.append(_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
+        frames.append(read_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))
     frame = with_comments(reduce(lambda left, right: left.unionAll(right), frames), schema)
@@ -175,15 +175,24 @@ def _with_defaults(metadata: Metadata, found: Layouts) -> tuple[Layouts, dict[in
     return Layouts(readable, others), defaults
 
 
-def inlined_table(metadata: Metadata, plan: ScanPlan) -> pa.Table | None:
-    """Return the inlined rows of a plan in the form that Spark takes; None if there are none."""
+def inlined_table(metadata: Metadata, plan: ScanPlan, row_id: str | None = None) -> pa.Table | None:
+    """Return the inlined rows of a plan in the form that Spark takes; None if there are none.
+
+    Args:
+        metadata: The metadata tables.
+        plan: The scan.
+        row_id: The name of a first column with the row ids, if one is wanted.
+    """
     if not plan.inlined:
         return None
     condition = f" WHERE {plan.where.sql}" if plan.where else ""
     columns = ", ".join(
         f"{exported(column, identifier(column.name))} AS {identifier(column.name)}" for column in plan.columns
     )
-    parts = [f"(SELECT {columns} FROM ({rows.sql}){condition})" for rows in plan.inlined]
+    parts = [
+        f"(SELECT {f'{rows.row_id} AS {identifier(row_id)}, ' if row_id else ''}{columns} FROM ({rows.sql}){condition})"
+        for rows in plan.inlined
+    ]
     table = metadata.con.execute(" UNION ALL ".join(parts)).to_arrow_table()
     return table if table.num_rows else None
 
@@ -214,11 +223,26 @@ def _native(
     return scan.frames(kept), others
 
 
-def _with_duckdb(
-    spark: "SparkSession", config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile], schema: "StructType"
+def read_with_duckdb(
+    spark: "SparkSession",
+    config: LakeConfig,
+    plan: ScanPlan,
+    files: Sequence[DataFile],
+    schema: "StructType",
+    row_id: str | None = None,
 ) -> "DataFrame":
-    """Return the rows of files that DuckDB reads in tasks."""
+    """Return the rows of files that DuckDB reads in tasks.
+
+    Args:
+        spark: The session, classic or Connect.
+        config: The lake.
+        plan: The scan.
+        files: The files.
+        schema: The columns of the DataFrame.
+        row_id: The name of a first column with the row ids, if one is wanted.
+    """
     job, pieces = read_job(config, plan, files)
+    job = replace(job, row_id=row_id)
     read = ship_function("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
     return numbered_pieces(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
 

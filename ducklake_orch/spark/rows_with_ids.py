@@ -1,16 +1,13 @@
 """Read the rows of a table with their row ids, for statements that change rows: `rows_with_ids`."""
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ducklake_orch.catalog.metadata import reading
 from ducklake_orch.catalog.parquet import refuse_vectors
 from ducklake_orch.catalog.scan import plan_scan
-from ducklake_orch.engine.quoting import TableName, identifier
-from ducklake_orch.spark.read_frame import numbered_pieces, read_job
-from ducklake_orch.spark.ship_code import ship_function
-from ducklake_orch.spark.task_engine import engine_spec
-from ducklake_orch.spark.types import exported, spark_schema
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.spark.read_frame import inlined_table, read_with_duckdb
+from ducklake_orch.spark.types import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -40,21 +37,8 @@ def rows_with_ids(
         plan = plan_scan(metadata, metadata.table(table, snapshot), snapshot, where=where)
         refuse_vectors(plan.files)
         schema = StructType([StructField(row_id, LongType()), *spark_schema(iter(plan.columns)).fields])
-        columns = [
-            f"{exported(column, identifier(column.name))} AS {identifier(column.name)}" for column in plan.columns
-        ]
-        condition = f" WHERE {plan.where.sql}" if plan.where else ""
-        parts = [
-            f"(SELECT {', '.join([f'{rows.row_id} AS {identifier(row_id)}', *columns])} FROM ({rows.sql}){condition})"
-            for rows in plan.inlined
-        ]
-        inlined = metadata.con.execute(" UNION ALL ".join(parts)).to_arrow_table() if parts else None
-    frame = spark.createDataFrame([] if inlined is None or not inlined.num_rows else inlined, schema)
+        inlined = inlined_table(metadata, plan, row_id)
+    frame = spark.createDataFrame([] if inlined is None else inlined, schema)
     if not plan.files:
         return frame
-    job, pieces = read_job(lake.config, plan, plan.files)
-    read = ship_function(
-        "ducklake_orch.spark.read_task:read_pieces", engine_spec(lake.config), replace(job, row_id=row_id), pieces
-    )
-    size = sum(file.file_size for file in plan.files)
-    return numbered_pieces(spark, len(pieces), size).mapInArrow(read, schema).unionAll(frame)
+    return read_with_duckdb(spark, lake.config, plan, plan.files, schema, row_id).unionAll(frame)

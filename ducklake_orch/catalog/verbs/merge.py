@@ -9,14 +9,21 @@ from ducklake_orch.catalog.metadata import (
     ColumnDef,
     DataFile,
     Metadata,
-    NewDeleteFile,
     TableDef,
     duckdb_type,
     position_name,
     row_id_name,
 )
 from ducklake_orch.catalog.scan import ScanPlan, changing_function, parse_predicate, parse_value
-from ducklake_orch.catalog.search import Losses, MatchedPositions, RowPlan, inlined_sql, placed_sql, planning
+from ducklake_orch.catalog.search import (
+    DuckDBFinder,
+    Losses,
+    MatchedPositions,
+    RowPlan,
+    inlined_sql,
+    placed_sql,
+    planning,
+)
 from ducklake_orch.catalog.verbs.merge_source import SOURCE, MergeSource, Spool
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.verbs.row_source import ArrowRows
@@ -25,12 +32,10 @@ from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import (
     FileQuery,
     Lent,
-    Loss,
     Workers,
     check_layout,
     evolved,
     integers,
-    write_delete_files,
 )
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
@@ -123,11 +128,10 @@ def _create_table(
         return replace(write_table(config, ArrowRows(reader), creation), mode="merge")
 
 
-class _Merge:
+class _Merge(DuckDBFinder):
     """A merge, both as the verb and as the finder of a row change."""
 
     mode = "merge"
-    engine = "duckdb"
     needs_values = True
     changes_every_match = False
     replays = False
@@ -243,20 +247,6 @@ class _Merge:
         self._refuse_ambiguous(f"FROM {_MATCHES} WHERE file IN ({searched})")
         changed = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
         self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {changed}")
-
-    def write_deletes(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        table: TableDef,
-        write_id: str,
-        losses: Sequence[Loss],
-        hits: MatchedPositions,
-    ) -> list[NewDeleteFile]:
-        """Write the delete files in this process, which holds the matches."""
-        return write_delete_files(con, table, write_id, losses)
-
-    def release(self) -> None:
-        """Do nothing: the merge keeps nothing in the storage."""
 
     def _refuse_ambiguous(self, matches: str) -> None:
         """Refuse a target row that matches several source rows: which of them applied would be arbitrary."""

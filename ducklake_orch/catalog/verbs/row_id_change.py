@@ -8,17 +8,16 @@ import duckdb
 from ducklake_orch.catalog.metadata import (
     DataFile,
     Metadata,
-    NewDeleteFile,
     TableDef,
     duckdb_type,
     position_name,
     row_id_name,
 )
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.catalog.search import Losses, MatchedPositions, RowPlan, placed_sql
+from ducklake_orch.catalog.search import DuckDBFinder, Losses, MatchedPositions, RowPlan, placed_sql
 from ducklake_orch.catalog.verbs.merge_source import Spool
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
-from ducklake_orch.catalog.writing import FileQuery, Loss, explain, projection, source_columns, write_delete_files
+from ducklake_orch.catalog.writing import FileQuery, explain, projection, source_columns
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import refuse_managed
 from ducklake_orch.engine.instances import working_connection
@@ -59,7 +58,7 @@ def change_by_row_id(config: LakeConfig, rows: Spool, request: ChangeByRowIdRequ
         return change_rows(config, con, request, verb, verb)
 
 
-class _ChangeByRowId:
+class _ChangeByRowId(DuckDBFinder):
     """A change by row ids, both as the verb and as the finder of its rows."""
 
     engine = "spark"
@@ -118,20 +117,6 @@ class _ChangeByRowId:
                 f"INSERT INTO {hits.TABLE} SELECT {file.data_file_id}, {position}"
                 f" FROM ({placed_sql(plan, file, hits)}) WHERE {row_id} IN (SELECT {ROW_ID} FROM {_ROWS})"
             )
-
-    def write_deletes(
-        self,
-        con: duckdb.DuckDBPyConnection,
-        table: TableDef,
-        write_id: str,
-        losses: Sequence[Loss],
-        hits: MatchedPositions,
-    ) -> list[NewDeleteFile]:
-        """Write the delete files in this process."""
-        return write_delete_files(con, table, write_id, losses)
-
-    def release(self) -> None:
-        """Do nothing: the change keeps nothing in the storage."""
 
     def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
         wanted = {row[0] for row in self._con.execute(f"SELECT DISTINCT {ROW_ID} FROM {_ROWS}").fetchall()}

@@ -4,6 +4,7 @@ Spark reads the table with its row ids and computes what becomes of which row; t
 another commit has changed the table meanwhile, the statement runs again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -52,12 +53,14 @@ class _Table:
         columns: Its columns.
         fields: Its columns in Spark.
         snapshot: The snapshot.
+        where: A condition in DuckDB's SQL which every row meets that DELETE or UPDATE changes; None without one.
     """
 
     alias: str
     columns: tuple[ColumnDef, ...]
     fields: "list[StructField]"
     snapshot: int
+    where: str | None
 
     def column(self, text: str) -> str:
         """Return the folded name of a column that the statement assigns."""
@@ -117,7 +120,7 @@ class RowStatement:
             table = self._table(lake)
             frame = rows(table)
             # What a statement does to a row may depend on other rows if it reads tables besides the row.
-            where = self._pushed(table) if len(self.statement.references) == 1 else None
+            where = table.where if len(self.statement.references) == 1 else None
             expected = table.snapshot if alone else None
             request = ChangeByRowIdRequest(name, mode=mode, where=where, expect_snapshot=expected)
 
@@ -135,7 +138,13 @@ class RowStatement:
         moment = lake_moment(lake, [self.target.table])
         columns = moment.tables[self.target.table.key].columns
         fields = lake.read(str(self.target.table), self.lookup.spark, snapshot=moment.snapshot).schema.fields
-        return _Table(name_sql(self.statement.tree.this.alias_or_name), columns, fields, moment.snapshot)
+        alias = name_sql(self.statement.tree.this.alias_or_name)
+        return _Table(alias, columns, fields, moment.snapshot, self._pushed(alias, columns))
+
+    def _pushed(self, alias: str, columns: tuple[ColumnDef, ...]) -> str | None:
+        statement = parse_statement(f"SELECT 1 FROM {self._rows(alias)}", self.lookup.frames)
+        context = context_of(self.lookup.spark, statement, self.args)
+        return pushed_condition(statement.references[0], columns, context)
 
     # --- DELETE and UPDATE ---------------------------------------------------------------------------------------
 
@@ -154,24 +163,18 @@ class RowStatement:
         """Return the rows that meet the condition: their ids, whether they are deleted, and values."""
         names = [DELETED, *(f"ducklake_{number}" for number in range(len(values) - 1))]
         columns = ", ".join(f"{value} AS {name}" for value, name in zip(values, names, strict=True))
-        text = f"SELECT {table.alias}.{ROW_ID} AS {ROW_ID}, {columns} FROM {self._rows(table)}"
-        return self._query(text, {_TARGET: self._target(table, self._pushed(table))})
+        text = f"SELECT {table.alias}.{ROW_ID} AS {ROW_ID}, {columns} FROM {self._rows(table.alias)}"
+        return self._query(text, {_TARGET: self._target(table)})
 
-    def _rows(self, table: _Table) -> str:
+    def _rows(self, alias: str) -> str:
         """Return the rows that DELETE or UPDATE changes, as they stand after FROM."""
         condition = condition_of(self.statement.text)
-        return f"{_TARGET} AS {table.alias}{f' WHERE {condition}' if condition else ''}"
+        return f"{_TARGET} AS {alias}{f' WHERE {condition}' if condition else ''}"
 
-    def _pushed(self, table: _Table) -> str | None:
-        """Return a condition in DuckDB's SQL which every row meets that DELETE or UPDATE changes; None without one."""
-        statement = parse_statement(f"SELECT 1 FROM {self._rows(table)}", self.lookup.frames)
-        context = context_of(self.lookup.spark, statement, self.args)
-        return pushed_condition(statement.references[0], table.columns, context)
-
-    def _target(self, table: _Table, where: str | None = None) -> "DataFrame":
-        """Return the table with its row ids; rows that do not meet a condition may be missing."""
+    def _target(self, table: _Table) -> "DataFrame":
+        """Return the table with its row ids; rows that DELETE or UPDATE does not change may be missing."""
         lake, spark = self.lookup.lakes[self.target.lake], self.lookup.spark
-        return rows_with_ids(lake, spark, self.target.table, table.snapshot, ROW_ID, where)
+        return rows_with_ids(lake, spark, self.target.table, table.snapshot, ROW_ID, table.where)
 
     # --- MERGE ---------------------------------------------------------------------------------------------------
 
@@ -215,10 +218,7 @@ class RowStatement:
         """
         of_source = self._query(f"SELECT * FROM {merge.source}", {}).columns
         sides = [(table.alias, [field.name for field in table.fields]), (source, of_source)]
-        count: dict[str, int] = {}
-        for _, names in sides:
-            for name in names:
-                count[folded(name)] = count.get(folded(name), 0) + 1
+        count = Counter(folded(name) for _, names in sides for name in names)
         taken = {folded(alias) for alias, _ in sides}
         alone = [
             f", {alias}.{name_sql(name)} AS {name_sql(name)}"

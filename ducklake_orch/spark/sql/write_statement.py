@@ -30,7 +30,6 @@ RESULT = (
     " rows_removed BIGINT, files_added BIGINT, files_removed BIGINT, bytes_written BIGINT, replayed BOOLEAN"
 )
 _FIELDS = [field.split()[0] for field in RESULT.split(", ")]
-# The call that does what a statement means, by its kind in the parse tree.
 # Parts of INSERT, by their names in the parse tree, that are refused.
 _NOT_IN_INSERT = ("with_", "with", "conflict", "returning", "where", "exists")
 # Partition transforms of Spark's SQL whose names in DuckLake are others.
@@ -107,7 +106,8 @@ class WriteStatement:
         columns = self._columns(target)
         fixed = self._fixed(insert, columns)
         if insert.args.get("by_name"):
-            names = self._known(frame.columns, columns, target)
+            names = frame.columns
+            _refuse_unknown(names, columns, target)
         wanted = [columns[folded(name)] for name in names] if names else [*columns.values()]
         frame = assigned(frame, [field for field in wanted if folded(field.name) not in fixed], table)
         for name, value in fixed.items():
@@ -118,14 +118,6 @@ class WriteStatement:
         if fixed:
             return verbs.write(frame, table, mode="replace_where", where=self._where(insert, target))  # type: ignore[no-any-return]
         return verbs.write(frame, table, **self._overwrite(target))  # type: ignore[no-any-return]
-
-    def _known(self, names: Sequence[str], columns: "Mapping[str, StructField]", target: LakeTableName) -> list[str]:
-        """Return the columns of a query that INSERT BY NAME assigns by their names."""
-        for name in names:
-            if folded(name) not in columns:
-                known = [field.name for field in columns.values()]
-                raise ObjectNotFoundError(f"`{target.table}` has no column `{name}`.", remedy=nearest(name, known))
-        return [*names]
 
     def _where(self, insert: exp.Insert, target: LakeTableName) -> str:
         """Return the rows of a PARTITION clause, as a condition in DuckDB's SQL."""
@@ -309,6 +301,14 @@ class _Changed:
                 return None
             found[part.this.name] = value
         return found
+
+
+def _refuse_unknown(names: Sequence[str], columns: "Mapping[str, StructField]", target: LakeTableName) -> None:
+    """Refuse columns of a query that the table of INSERT BY NAME lacks."""
+    for name in names:
+        if folded(name) not in columns:
+            known = [field.name for field in columns.values()]
+            raise ObjectNotFoundError(f"`{target.table}` has no column `{name}`.", remedy=nearest(name, known))
 
 
 def _partition(insert: exp.Insert) -> "list[Node]":
