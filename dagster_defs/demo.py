@@ -88,20 +88,24 @@ def _lines(result: dg.ExecuteInProcessResult) -> Iterator[str]:
     """Return a line for each asset that a run materialized."""
     for event in result.get_asset_materialization_events():
         materialization = event.step_materialization_data.materialization
-        metadata = {name: value.value for name, value in materialization.metadata.items()}
+        metadata: dict[str, Any] = {name: value.value for name, value in materialization.metadata.items()}
         name = event.asset_key.to_user_string() if event.asset_key else ""
         if "ducklake/status" in metadata:
             figures = ((metadata.get(f"ducklake/{figure}"), figure.replace("_", " ")) for figure in _FIGURES)
             summary = ", ".join(f"{count} {what}" for count, what in figures if count)
             if summary:
                 yield f"{name.rpartition('/')[2]}: {summary}"
+        elif "ducklake/tables" in metadata:
+            yield f"{name}: {len(metadata['ducklake/tables'])} tables in snapshot {metadata['ducklake/snapshot_id']}"
         else:
-            yield f"{name}: {metadata['ducklake/rows_written']} rows, snapshot {metadata['ducklake/snapshot_id']}"
+            snapshot = metadata.get("ducklake/snapshot_id")
+            seen = "staged" if snapshot is None else f"snapshot {snapshot}"
+            yield f"{name}: {metadata['ducklake/rows_written']} rows, {seen}"
 
 
 def tell(story: Story, shop: DuckLake) -> None:
     """Run the pipeline from the first order to maintenance."""
-    story.title("A week of orders: each run replaces exactly the rows of its day")
+    story.title("A week of orders: each run replaces exactly the rows of its day, once they are checked")
     for day in WEEK:
         story.run("orders_of_a_day", day, partition=day)
     story.title("Customers by merge, and the revenue of the week with one run for each region")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from ducklake_orch.catalog.transactions import StoredStage
     from ducklake_orch.config.lake import LakeConfig
-    from ducklake_orch.engine.session import Session
     from ducklake_orch.lake import DuckLake
 
 
@@ -109,6 +108,10 @@ class Stage:
         """Create a table; arguments as for `Transaction.create_table`."""
         return self._run(table, arguments, lambda tx: tx.create_table(table, schema, **arguments))
 
+    def alter_table(self, table: str, **arguments: Any) -> WriteResult:
+        """Change columns, comments and layout of a table; arguments as for `DuckLake.alter_table`."""
+        return self._run(table, arguments, lambda tx: tx.alter_table(table, **arguments))
+
     def drop_table(self, table: str) -> None:
         """Drop a table."""
         with self.transaction() as tx:
@@ -159,7 +162,9 @@ class Stage:
 
     def info(self) -> StageInfo:
         """Return what `DuckLake.stages` lists of the stage."""
-        return _info(self._stored())
+        from ducklake_orch.facade.stage_listing import stage_info
+
+        return stage_info(self._stored())
 
     def keys(self) -> dict[str, list[str]]:
         """Return the idempotency keys of what is staged or was published, by table."""
@@ -173,7 +178,9 @@ class Stage:
             >>> [(table.table, table.rows_removed) for table in lake.stage("nightly").tables()]
             [('main.orders', 2)]
         """
-        return _tables(self._stored())
+        from ducklake_orch.facade.stage_listing import staged_tables
+
+        return staged_tables(self._stored())
 
     def diff(self, table: str, limit: int | None = None) -> "pa.Table":
         """Return the rows of a table that publishing would add and remove, with a first column `change_type`.
@@ -189,6 +196,7 @@ class Stage:
         """
         import pyarrow as pa
 
+        from ducklake_orch.catalog.feed import FeedRequest, read_changes
         from ducklake_orch.engine.quoting import table_name
 
         name, stage = table_name(table), self._stored()
@@ -196,13 +204,12 @@ class Stage:
             raise ObjectNotFoundError(f"The stage `{self.name}` does not change `{name}`.")
         base = stage.head.base_snapshot
         if changed.change.drops:
-            gone = self._lake.read(table, snapshot=base)
-            types = pa.array(["delete"] * gone.num_rows, pa.string())
-            return gone.add_column(0, "change_type", types).slice(0, limit)
+            gone = _first_rows(self._lake.read_batches(table, snapshot=base), limit)
+            return gone.add_column(0, "change_type", pa.array(["delete"] * gone.num_rows, pa.string()))
         with self.reader(table) as staged:
-            feed = staged.changes(table, base + 1)
+            feed = read_changes(staged, FeedRequest(name, from_snapshot=base + 1), limit)
         columns = feed.column_names[feed.column_names.index("idempotency_key") + 1 :]
-        return feed.select(["change_type", *columns]).slice(0, limit)
+        return feed.select(["change_type", *columns])
 
     def _reading(self) -> Transaction:
         return _StageTransaction(self, writes=False)
@@ -334,6 +341,20 @@ class _StageTransaction(Transaction):
         return Opened(self._lake, write, begin, writes=self._writes)
 
 
+def _first_rows(reader: "pa.RecordBatchReader", limit: int | None) -> "pa.Table":
+    """Return at most `limit` rows, and read no more batches than these need."""
+    import pyarrow as pa
+
+    with reader:
+        if limit is None:
+            return reader.read_all()
+        batches, rows = [], 0
+        while rows < limit and (batch := next(reader, None)) is not None:
+            batches.append(batch)
+            rows += batch.num_rows
+        return pa.Table.from_batches(batches, reader.schema).slice(0, limit)
+
+
 def _result(block: Transaction, verb: Callable[[Transaction], WriteResult]) -> WriteResult:
     """Run one verb in a block of its own, and return its result."""
     with block as tx:
@@ -370,45 +391,3 @@ def get_stage(
             raise ObjectNotFoundError(f"There is no stage `{name}`.", remedy="`lake.stages()` lists them.")
         create_stage(lake.config, name, lasts, author)
     return Stage(lake, name)
-
-
-def list_stages(session: "Session") -> list[StageInfo]:
-    """Return all stages, oldest first."""
-    from ducklake_orch.catalog.search import planning
-    from ducklake_orch.catalog.transactions import find_stages
-
-    with planning(session.config, "Listing stages", session, reads=True) as metadata:
-        return [_info(stage) for stage in find_stages(metadata)]
-
-
-def _info(stage: "StoredStage") -> StageInfo:
-    head, tables = stage.head, _tables(stage)
-    return StageInfo(
-        stage_id=head.stage_id,
-        name=head.name,
-        created=head.created,
-        expires=head.expires,
-        author=head.author,
-        base_snapshot=head.base_snapshot,
-        tables=[table.table for table in tables],
-        rows_added=sum(table.rows_added for table in tables),
-        rows_removed=sum(table.rows_removed for table in tables),
-        bytes=sum(table.bytes for table in tables),
-        status="published" if head.snapshot_id is not None else "expired" if stage.is_past else "open",
-        snapshot_id=head.snapshot_id,
-    )
-
-
-def _tables(stage: "StoredStage") -> list[StagedTable]:
-    changes = sorted((table.change for table in stage.tables.values()), key=lambda change: str(change.name))
-    return [
-        StagedTable(
-            table=str(change.name),
-            rows_added=change.rows_added,
-            rows_removed=change.rows_removed,
-            files=len(change.files),
-            bytes=change.bytes,
-            is_dropped=change.drops,
-        )
-        for change in changes
-    ]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.lake import Scalar
 from ducklake_orch.facade.lake_base import LakeBase
-from ducklake_orch.results import CommitInfo, Option, Table
+from ducklake_orch.results import CommitInfo, Option, Table, WriteResult
 
 if TYPE_CHECKING:
     from ducklake_orch.table import LakeTable
@@ -57,6 +57,65 @@ class TableVerbs(LakeBase):
             options=options or {},
             if_not_exists=if_not_exists,
             info=commit or CommitInfo(),
+        )
+
+    def alter_table(
+        self,
+        table: str,
+        *,
+        add_columns: Any = None,
+        drop_columns: Sequence[str] = (),
+        rename_columns: Mapping[str, str] | None = None,
+        change_types: Mapping[str, str] | None = None,
+        set_defaults: Mapping[str, Any] | None = None,
+        allow_nulls: Sequence[str] = (),
+        partition_by: Sequence[str] | None = None,
+        sort_by: Sequence[str] | None = None,
+        comment: str | None = None,
+        column_comments: Mapping[str, str] | None = None,
+        commit: CommitInfo | None = None,
+    ) -> WriteResult:
+        """Change columns, comments and layout of a table, in one snapshot. Existing files stay as they are.
+
+        `drop_columns` and `rename_columns` name columns as they are; the others name them as they will be.
+
+        Args:
+            table: `table` or `schema.table`.
+            add_columns: New columns, as a schema like that of `create_table`.
+            drop_columns: Columns to drop. Earlier snapshots keep them.
+            rename_columns: New names, by column.
+            change_types: Wider types, by column: an INTEGER can become BIGINT.
+            set_defaults: Values of new rows that do not name a column, by column; None removes the default. In a column
+                that is added, existing rows get the value, too.
+            allow_nulls: NOT NULL columns that may contain NULL from now on.
+            partition_by: Partition keys of new files; an empty list removes them.
+            sort_by: Sort keys of new files; an empty list removes them.
+            comment: A description of the table; an empty text removes it.
+            column_comments: Descriptions by column; an empty text removes one.
+            commit: Author, message and extra of the snapshot.
+
+        Examples:
+            >>> _ = lake.alter_table("orders", add_columns={"note": "VARCHAR"}, partition_by=["region"])
+            >>> [(column.name, column.partition) for column in lake.table("orders").schema()]
+            [('id', None), ('region', 'identity'), ('price', None), ('note', None)]
+        """
+        from ducklake_orch.catalog.verbs import AlterRequest, alter_table
+        from ducklake_orch.catalog.writing import Alteration
+        from ducklake_orch.engine.quoting import table_name
+
+        alteration = Alteration(
+            add={} if add_columns is None else add_columns,
+            drop=drop_columns,
+            rename=rename_columns or {},
+            types=change_types or {},
+            defaults=set_defaults or {},
+            allow_nulls=allow_nulls,
+            comments=column_comments or {},
+            partition_by=partition_by,
+            sort_by=sort_by,
+        )
+        return alter_table(
+            self.config, AlterRequest(table_name(table), alteration, comment=comment, commit=commit or CommitInfo())
         )
 
     def drop_table(self, table: str, *, if_exists: bool = False, commit: CommitInfo | None = None) -> None:

@@ -174,6 +174,10 @@ class Transaction:
 
         return self._run(mode, table, {}, create)
 
+    def alter_table(self, table: str, **arguments: Any) -> WriteResult:
+        """Change columns, comments and layout of a table; arguments as for `DuckLake.alter_table`."""
+        return self._run("alter", table, arguments, lambda lake: lake.alter_table(table, **arguments))
+
     def drop_table(self, table: str) -> None:
         """Drop a table. Its history stays until its snapshots expire."""
         self._used().drop(table)

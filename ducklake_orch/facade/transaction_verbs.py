@@ -86,6 +86,6 @@ class TransactionVerbs(LakeBase):
             >>> [(stage.name, stage.status, stage.rows_added) for stage in lake.stages()]
             [('nightly', 'open', 3)]
         """
-        from ducklake_orch.facade.stage import list_stages
+        from ducklake_orch.facade.stage_listing import list_stages
 
         return self._read_if_created(list_stages, [])

@@ -64,7 +64,10 @@ class Ids:
 
 def random_verb(rng: random.Random, ids: Ids) -> Verb:
     table, part = rng.choice(TABLES), rng.randrange(PARTITIONS)
-    kind = rng.choice(("append", "append", "partitions", "where", "delete", "update", "merge", "truncate"))
+    kind = rng.choice(("append", "append", "partitions", "where", "delete", "update", "merge", "truncate", "alter"))
+    if kind == "alter":
+        comment, column = f"comment {rng.randrange(100)}", rng.choice(("id", "v"))
+        return Verb(table, lambda lake: lake.alter_table(table, comment=comment, sort_by=[column]), lambda rows: rows)
     if kind == "append":
         new = ids.rows(rng)
         return Verb(table, lambda lake: lake.write(frame(new), table, mode="append"), lambda rows: rows | new, (*new,))

@@ -6,6 +6,7 @@ since its plan (`late_rows.py`). `docs/concurrency.md` lists every pair of concu
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from ducklake_orch.catalog.commit.table_change import ExactFiles, ExactRows, Rollback, TableChange
 from ducklake_orch.catalog.metadata import (
@@ -19,6 +20,7 @@ from ducklake_orch.catalog.metadata import (
     parse_tokens,
 )
 from ducklake_orch.errors import (
+    ConfigError,
     ObjectExistsError,
     SchemaConflictError,
     StalePlanError,
@@ -58,15 +60,46 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
             f"The table `{change.table}` {event} during the write.",
             remedy="Check that this is intended, then run the write again.",
         )
-    evolves = _shape(known.columns) != _shape(change.target.columns)
     if _same_layout(current, known):
-        return evolves
-    if evolves and _same_layout(current, change.target):
+        _judge_altered_columns(change, known, current)
+        return change.alters
+    if _same_layout(current, change.target) and not replace(change, known=current).alters:
         return False
     raise StalePlanError(
         f"The columns or partition keys of `{change.table}` changed during the write.",
         remedy="Retry the write: planned again, it can succeed.",
     )
+
+
+def _judge_altered_columns(change: TableChange, known: TableDef, current: TableDef) -> None:
+    """Check that no column that the change alters has got another default value since.
+
+    Raises:
+        StalePlanError: When one has.
+    """
+    now, target = ({column.column_id: column for column in table.columns} for table in (current, change.target))
+    for column in known.columns:
+        if target.get(column.column_id) != column != now[column.column_id]:
+            raise StalePlanError(
+                f"The column `{column.name}` of `{change.table}` changed during the write.",
+                remedy="Retry the change: planned again, it can succeed.",
+            )
+
+
+def judge_new_buckets(metadata: Metadata, current: TableDef, target: TableDef) -> None:
+    """Check that a table that gets a bucket key has no files: the engine would not find their rows by that key.
+
+    Raises:
+        ConfigError: When it has files.
+    """
+    new = [field for field in target.key_fields if field not in current.key_fields]
+    if any(field.transform.startswith("bucket(") for field in new):
+        files = metadata.table_sql("ducklake_data_file")
+        if metadata.rows(f"SELECT 1 FROM {files} WHERE table_id = {current.table_id} AND end_snapshot IS NULL LIMIT 1"):
+            raise ConfigError(
+                f"`{current}` has files: DuckDB would not find their rows by a new bucket key.",
+                remedy="Create a table with this key, and write the rows to it.",
+            )
 
 
 def judge_new_table(metadata: Metadata, table: TableDef, at: int) -> None:
@@ -104,13 +137,10 @@ def judge_new_columns(metadata: Metadata, current: TableDef, target: TableDef) -
 
 def _same_layout(table: TableDef, other: TableDef) -> bool:
     return (
-        _shape(table.columns) == _shape(other.columns) and _keys(table) == _keys(other) and table.folder == other.folder
+        _shape(table.columns) == _shape(other.columns)
+        and table.key_fields == other.key_fields
+        and table.folder == other.folder
     )
-
-
-def _keys(table: TableDef) -> object:
-    # For a data file, a spec without keys and no spec are the same.
-    return table.partition.fields if table.partition else ()
 
 
 def _shape(columns: Iterable[ColumnDef]) -> tuple[object, ...]:

@@ -38,8 +38,8 @@ _ENDED_BY_DROP = (
 
 
 @dataclass(frozen=True)
-class NewTable:
-    """A table to create, with all ids that it needs.
+class NumberedTable:
+    """A table to create or to alter, with all ids that it needs.
 
     Attributes:
         table: The table.
@@ -56,7 +56,7 @@ class NewTable:
 
 def number_table(
     transaction: MetadataTransaction, table: TableDef, next_id: int, new_schemas: dict[str, int]
-) -> NewTable:
+) -> NumberedTable:
     """Assign catalog ids to a new table, and to its schema if that is new too.
 
     Args:
@@ -72,14 +72,20 @@ def number_table(
         schema_id = new_schemas[folded(table.schema)] = next_id
         next_id += 1
     made = replace(table, table_id=next_id, schema_id=schema_id)
-    next_id += 1
-    if table.partition is not None:
-        made = replace(made, partition=replace(table.partition, partition_id=next_id))
+    return replace(number_keys(made, next_id + 1), makes_schema=makes_schema)
+
+
+def number_keys(table: TableDef, next_id: int, known: TableDef | None = None) -> NumberedTable:
+    """Assign catalog ids to the partition and sort keys of a table, unless they are those of the known table."""
+    if known is not None and table.key_fields == known.key_fields:
+        table = replace(table, partition=known.partition)
+    elif table.partition is not None:
+        table = replace(table, partition=replace(table.partition, partition_id=next_id))
         next_id += 1
-    return NewTable(made, makes_schema, next_id, next_id + bool(table.sort))
+    return NumberedTable(table, False, next_id, next_id + bool(table.sort))
 
 
-def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int) -> list[Token]:
+def create_table(transaction: MetadataTransaction, new: NumberedTable, snapshot: int) -> list[Token]:
     """Create a table, and its schema if that is new too."""
     table, tokens = new.table, []
     if new.makes_schema:
@@ -103,8 +109,11 @@ def create_table(transaction: MetadataTransaction, new: NewTable, snapshot: int)
 def describe_table(
     transaction: MetadataTransaction, table_id: int, snapshot: int, comment: str | None, options: Mapping[str, str]
 ) -> None:
-    """Set the comment and the options of a new table."""
-    if comment is not None:
+    """Set the comment of a table, if one is given, and the options of a new table; an empty comment removes it."""
+    if comment is not None:  # `key` is a reserved word in MySQL, unless it is qualified
+        end = f"UPDATE {{}} AS t SET end_snapshot = {snapshot} WHERE t.end_snapshot IS NULL"
+        transaction.change("ducklake_tag", f"{end} AND t.object_id = {table_id} AND t.key = 'comment'")
+    if comment:
         row = {"object_id": table_id, "begin_snapshot": snapshot, "key": "comment", "value": comment}
         transaction.insert_row("ducklake_tag", row)
     for key, value in options.items():
@@ -112,25 +121,32 @@ def describe_table(
         transaction.insert_row("ducklake_metadata", row)
 
 
-def alter_columns(transaction: MetadataTransaction, current: TableDef, target: TableDef, snapshot: int) -> Token:
-    """Add and promote columns, at any nesting depth."""
-    before = {column.column_id: (column, parent, order) for column, parent, order in _flat(current.columns)}
-    changed = [
-        (column, parent, order)
-        for column, parent, order in _flat(target.columns)
-        if column.column_id not in before or before[column.column_id][0].type != column.type
-    ]
-    promoted = [column.column_id for column, _, _ in changed if column.column_id in before]
-    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {current.table_id} AND end_snapshot IS NULL AND"
-    transaction.change_each("ducklake_column", end, "column_id", promoted)
-    _add_columns(transaction, current.table_id, snapshot, changed)
-    _add_comments(
-        transaction,
-        current.table_id,
-        snapshot,
-        [column for column in target.columns if column.column_id not in before],
-    )
-    return Token("altered_table", current.table_id)
+def alter_table(transaction: MetadataTransaction, known: TableDef, new: NumberedTable, snapshot: int) -> Token:
+    """Add, change and drop columns at any nesting depth, and set partition keys, sort keys and comments of columns."""
+    table, table_id = new.table, known.table_id
+    end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL"
+    before, after = ({flat[0].column_id: flat for flat in _flat(one.columns)} for one in (known, table))
+    gone = [number for number in before if number not in after]
+    changed = [number for number in after if number not in before or _row(before[number]) != _row(after[number])]
+    transaction.change_each("ducklake_column", f"{end} AND", "column_id", [*gone, *before.keys() & changed])
+    _add_columns(transaction, table_id, snapshot, [after[number] for number in changed])
+    texts, earlier = table.comments, known.comments
+    described = [number for number in earlier | texts if texts.get(number) != earlier.get(number)]
+    transaction.change_each("ducklake_column_tag", f"{end} AND", "column_id", described)
+    _add_comments(transaction, table_id, snapshot, [after[n][0] for n in described if n in after])
+    if table.key_fields != known.key_fields:
+        transaction.change("ducklake_partition_info", end)
+        _add_partition(transaction, table, snapshot)
+    if table.sort != known.sort:
+        transaction.change("ducklake_sort_info", end)
+        if table.sort:
+            _add_sort(transaction, table, snapshot, new.sort_id)
+    return Token("altered_table", table_id)
+
+
+def _row(flat: tuple[ColumnDef, int | None, int]) -> ColumnDef:
+    """Return what the catalog stores in the row of a column."""
+    return replace(flat[0], children=())
 
 
 def drop_table(transaction: MetadataTransaction, table: TableDef, snapshot: int) -> Token:

@@ -186,7 +186,7 @@ def files_of_partitions(
         keys: The partition keys.
         ended: Whether to include files that are already retired.
     """
-    metadata, fields = transaction.metadata, table.partition.fields if table.partition else ()
+    metadata, fields = transaction.metadata, table.key_fields
     kinds = [
         duckdb_type(table.column(key_field.column_id)) if key_field.transform == "identity" else "BIGINT"
         for key_field in fields
@@ -261,7 +261,7 @@ def partitions_condition(table: TableDef, keys: frozenset[Key]) -> str:
 def _key_condition(table: TableDef, key: Key) -> str:
     """Return the SQL condition for the rows of one partition."""
     parts = []
-    for key_field, value in zip(table.partition.fields if table.partition else (), key, strict=True):
+    for key_field, value in zip(table.key_fields, key, strict=True):
         column = table.column(key_field.column_id)
         kind = duckdb_type(column)
         wanted = f"CAST({literal(value)} AS {kind if key_field.transform == 'identity' else 'BIGINT'})"

@@ -105,7 +105,7 @@ class TableChange:
     Attributes:
         table: The table's name.
         known: The table as it was when the change was planned; None if it did not exist.
-        target: The table that the files were written for; differs from `known` if columns are added or promoted.
+        target: The table that the files were written for; differs from `known` if the change alters the table.
         files: The data files to add.
         remove: What to retire; the commit finds the rows and files.
         deletes: The delete files to add.
@@ -118,7 +118,7 @@ class TableChange:
         planned_version: The lake's schema version when the change was planned; while it is the same, so is the table.
         adopted: Paths of those files that another program wrote; the lake must not have them yet.
         copied: Paths of files that another program wrote and whose rows are added; the table must not have them yet.
-        comment: The comment of a table that it creates.
+        comment: The comment to give the table; an empty one removes it; None leaves it.
         options: The persisted options of a table that it creates.
         few: Rows to store inlined in the catalog, if there are no files.
         drops: Whether the table is dropped; all of the above but `table`, `known` and `target` is then left out.
@@ -142,6 +142,15 @@ class TableChange:
     options: Mapping[str, str] = field(default_factory=dict)
     few: InlinableRows | None = None
     drops: bool = False
+
+    @property
+    def alters(self) -> bool:
+        """Whether it changes the definition of an existing table."""
+        known, target = self.known, self.target
+        if known is None:
+            return False
+        definitions = [(table.columns, table.key_fields, table.sort, table.comments) for table in (known, target)]
+        return definitions[0] != definitions[1] or self.comment is not None
 
     @property
     def keys(self) -> tuple[str, ...]:

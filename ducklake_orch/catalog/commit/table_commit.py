@@ -51,7 +51,7 @@ class TableCommit:
         current: The table as it is in the catalog; None if it does not exist.
         table: The table as the commit leaves it, once it is numbered.
         defines: Whether the commit creates or alters the table.
-        new: The table to create, if there is one.
+        numbered: The table to create or to alter, if there is one.
         new_version: Whether the commit takes a new schema version.
     """
 
@@ -67,7 +67,7 @@ class TableCommit:
     retired: Retired = field(default_factory=Retired)
     inlined_table: str | None = None
     new_version: bool = False
-    new: ddl.NewTable | None = None
+    numbered: ddl.NumberedTable | None = None
     deletes: list[NewDeleteFile] = field(default_factory=list)
     first_id: int = 0
 
@@ -89,6 +89,7 @@ class TableCommit:
         self.defines = conflicts.judge_table(change, current) or change.drops
         if self.defines and current is not None:
             conflicts.judge_new_columns(transaction.metadata, current, change.target)
+            conflicts.judge_new_buckets(transaction.metadata, current, change.target)
         if change.adopted:
             refuse_known(transaction.metadata, current or change.target, change.adopted)
         if change.copied and current is not None:  # copies are only refused beside rows of the same table
@@ -106,11 +107,16 @@ class TableCommit:
         self.new_version = self.defines or (inlines and self.inlined_table is None)
 
     def number(self, numbers: Numbers) -> None:
-        """Assign catalog ids to a new table."""
+        """Assign catalog ids to a new table, or to the new keys of a table."""
+        change, transaction = self.change, self.transaction
         if self.current is None:
-            self.new = ddl.number_table(self.transaction, self.change.target, numbers.catalog_id, numbers.schemas)
-            numbers.catalog_id = self.new.next_id
-            conflicts.judge_new_table(self.transaction.metadata, self.new.table, self.transaction.latest.snapshot_id)
+            numbered = ddl.number_table(transaction, change.target, numbers.catalog_id, numbers.schemas)
+            conflicts.judge_new_table(transaction.metadata, numbered.table, transaction.latest.snapshot_id)
+        elif self.defines and not change.drops:
+            numbered = ddl.number_keys(change.target, numbers.catalog_id, change.known)
+        else:
+            return
+        self.numbered, numbers.catalog_id = numbered, numbered.next_id
 
     def retire_inlined(self, snapshot: int) -> None:
         """End the inlined rows that the change retires."""
@@ -142,16 +148,7 @@ class TableCommit:
             self.tokens.append(ddl.drop_table(transaction, self.current, snapshot))
             self.done = Committed(snapshot, transaction.latest.snapshot_id, self.current.table_id)
             return
-        if self.new is not None:
-            self.tokens += ddl.create_table(transaction, self.new, snapshot)
-            table = self.new.table
-            ddl.describe_table(transaction, table.table_id, snapshot, change.comment, change.options)
-        else:
-            assert self.current is not None  # noqa: S101 - else there is a new one
-            table = self.current
-            if self.defines:
-                self.tokens.append(ddl.alter_columns(transaction, table, change.target, snapshot))
-                table = replace(table, columns=change.target.columns)
+        table = self._define(snapshot)
         if self.new_version:
             row = {"begin_snapshot": snapshot, "schema_version": version, "table_id": table.table_id}
             transaction.insert_row("ducklake_schema_versions", row)
@@ -172,6 +169,22 @@ class TableCommit:
             files_removed=self.retired.file_count,
             delete_files=tuple(delete.path for delete in self.deletes),
         )
+
+    def _define(self, snapshot: int) -> TableDef:
+        """Create or alter the table, if the change does, and return the table as it is then."""
+        transaction, change, numbered, current = self.transaction, self.change, self.numbered, self.current
+        if numbered is None:
+            assert current is not None  # noqa: S101 - else there is a table to create
+            return current
+        if current is None or change.known is None:  # neither or both
+            self.tokens += ddl.create_table(transaction, numbered, snapshot)
+            table = numbered.table
+        else:
+            self.tokens.append(ddl.alter_table(transaction, change.known, numbered, snapshot))
+            made = numbered.table
+            table = replace(current, columns=made.columns, partition=made.partition, sort=made.sort)
+        ddl.describe_table(transaction, table.table_id, snapshot, change.comment, change.options)
+        return table
 
     def _current(self) -> TableDef | None:
         """Return the current table, or None if it does not exist; reuse the planned one if the schema is the same."""

@@ -32,13 +32,13 @@ _EVENTS, _COMMITS = "__ducklake_orch_events", "__ducklake_orch_snapshots"
 _FILES_AT_ONCE = 50
 
 
-def read_changes(lake: "LakeBase", request: FeedRequest) -> pa.Table:
-    """Return the changes as an Arrow table, in the order of their snapshots."""
+def read_changes(lake: "LakeBase", request: FeedRequest, limit: int | None = None) -> pa.Table:
+    """Return the changes, or at most `limit` of them, as an Arrow table, in the order of their snapshots."""
     with (
         lake.reading(entering=False) as session,
         reading(session, f"Reading the changes of `{request.table}`") as metadata,
     ):
-        return _read(metadata, plan_feed(metadata, request, snapshot_of(session, metadata)))
+        return _read(metadata, plan_feed(metadata, request, snapshot_of(session, metadata)), limit)
 
 
 def commits_table(plan: FeedPlan) -> pa.Table:
@@ -54,7 +54,7 @@ def commits_table(plan: FeedPlan) -> pa.Table:
     )
 
 
-def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
+def _read(metadata: Metadata, plan: FeedPlan, limit: int | None) -> pa.Table:
     con, span = metadata.con, plan.span
     types = "".join(f", {short(column)} {duckdb_type(column)}" for column in span.columns)
     # The rollback of the transaction drops this table.
@@ -74,6 +74,7 @@ def _read(metadata: Metadata, plan: FeedPlan) -> pa.Table:
             "SELECT s.snapshot_id, s.snapshot_time, c.row_id AS rowid, c.kind AS change_type, s.author,"
             f" s.idempotency_key{values} FROM ({as_changes(_EVENTS, span.columns)}) c"
             f" JOIN {_COMMITS} s ON s.snapshot_id = c.snapshot ORDER BY c.snapshot, c.row_id, c.came"
+            f" LIMIT {'NULL' if limit is None else int(limit)}"
         ).to_arrow_table()
     finally:
         con.unregister(_COMMITS)

@@ -141,6 +141,16 @@ class TableDef:
     def __str__(self) -> str:
         return f"{self.schema}.{self.name}"
 
+    @property
+    def key_fields(self) -> tuple[PartitionField, ...]:
+        """The partition keys; for a data file, a spec without keys and no spec are the same."""
+        return self.partition.fields if self.partition else ()
+
+    @property
+    def comments(self) -> dict[int, str | None]:
+        """The comments of the top-level columns, by id."""
+        return {column.column_id: column.comment for column in self.columns}
+
     def file_prefix(self, write_id: str) -> str:
         """Return the prefix of the names of all files that a write creates for this table."""
         return file_prefix(write_id, self.lake_mark)

@@ -97,7 +97,7 @@ def depends_on_zone(table: TableDef, field: PartitionField) -> bool:
 def partition_keys(table: TableDef) -> list[PartitionKey]:
     """Return the keys of a table with the folder names that the engine gives them."""
     keys: list[PartitionKey] = []
-    for field in table.partition.fields if table.partition else ():
+    for field in table.key_fields:
         column = table.column(field.column_id)
         name = column.name if field.transform == "identity" else field.transform.partition("(")[0]
         is_taken = any(folded(key.folder) == folded(name) for key in keys)

@@ -45,7 +45,7 @@ def snapshot_of(session: Session, metadata: Metadata) -> int:
 
 def table_columns(metadata: Metadata, table: TableDef) -> list[Column]:
     """Return the columns of a table, in order, with their types as DuckDB prints them."""
-    keys = table.partition.fields if table.partition else ()
+    keys = table.key_fields
     return column_results(table.columns, keys, printed_types(metadata, table.columns))
 
 

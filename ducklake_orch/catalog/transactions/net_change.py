@@ -54,12 +54,15 @@ class DraftedTable:
     def is_blind(self, target: TableDef) -> bool:
         """Whether it only added and replaced rows without reading any, so that whatever is there now can be replaced.
 
-        A condition on a column that the transaction adds is none for the rows of the lake.
+        A condition on a column that the transaction adds is none for the rows of the lake, nor is a partition of keys
+        that it sets.
         """
         removals = [change.remove for change in self.changes if change.remove is not None]
-        evolved = self.adopted is not None and self.adopted.table.columns != target.columns
-        kinds = (Everything, Partitions) if evolved else BLIND
-        return all(isinstance(removal, kinds) for removal in removals)
+        base = self.adopted.table if self.adopted else target
+        kinds: list[type] = [Everything]
+        kinds += [Matching] if base.columns == target.columns else []
+        kinds += [Partitions] if base.key_fields == target.key_fields else []
+        return all(isinstance(removal, tuple(kinds)) for removal in removals)
 
     @property
     def files(self) -> dict[str, NewFile]:
@@ -96,7 +99,9 @@ def net_change(draft: Draft, drafted: Metadata, staged: DraftedTable, write_id: 
         return TableChange(staged.name, known, known, drops=True) if known else None
     now = plan_rows(drafted, table, latest, None, values=False)
     base = staged.adopted.plan if staged.adopted else None
-    target = table if base is None else replace(base.table, columns=table.columns)
+    target = table
+    if base is not None:
+        target = replace(base.table, columns=table.columns, partition=table.partition, sort=table.sort)
     files = _staged_files(draft, staged, now, target, write_id)
     if base is None:
         # If another commit has created the table meanwhile, the verbs would have seen its rows.
@@ -104,7 +109,9 @@ def net_change(draft: Draft, drafted: Metadata, staged: DraftedTable, write_id: 
         change = TableChange(staged.name, None, target, files, only_new=True, comment=comment, options=options)
         return _with_sources(staged, change)
     removal, deletes = _removal(draft, staged, base, now, write_id)
-    return _with_sources(staged, TableChange(staged.name, base.table, target, files, removal, deletes=deletes))
+    comment = next((one.comment for one in reversed(staged.changes) if one.comment is not None), None)
+    change = TableChange(staged.name, base.table, target, files, removal, deletes=deletes, comment=comment)
+    return _with_sources(staged, change)
 
 
 def _with_sources(staged: DraftedTable, change: TableChange) -> TableChange:
@@ -134,7 +141,7 @@ def _staged_files(
                 for file in live
                 if file.deletes
                 or file.inlined_deletes
-                or _changed_types(staged, file.path, target)
+                or _is_outdated(staged, file.path, target)
                 or (known[file.path].has_row_ids and _has_new_ids(search, staged, now, file))
             ]
             written = _written_anew(search, staged, replace(now, target=target), anew, write_id)
@@ -152,12 +159,12 @@ def _first_new_id(staged: DraftedTable) -> int:
     return staged.adopted.next_row_id if staged.adopted else 0
 
 
-def _changed_types(staged: DraftedTable, path: str, target: TableDef) -> bool:
-    """Return whether a column of a file has had its type changed by a later verb of the transaction."""
+def _is_outdated(staged: DraftedTable, path: str, target: TableDef) -> bool:
+    """Return whether a later verb of the transaction changed partition keys, or dropped or changed a file's columns."""
     written = next(change.target for change in staged.changes if any(file.path == path for file in change.files))
-    types = {leaf.column_id: leaf.type for column in written.columns for leaf in column.leaves()}
-    return any(
-        types.get(leaf.column_id, leaf.type) != leaf.type for column in target.columns for leaf in column.leaves()
+    now = {number: leaf.type for number, leaf in target.leaves().items()}
+    return written.key_fields != target.key_fields or any(
+        now.get(number) != leaf.type for number, leaf in written.leaves().items()
     )
 
 
@@ -181,7 +188,8 @@ def _removal(
     """Return what the commit retires, and the delete files to add."""
     if staged.is_blind(now.table):
         return _blind(staged, base.table), None
-    where = _condition(staged, base.table) if now.table.columns == base.table.columns else None
+    is_same = (now.table.columns, now.table.key_fields) == (base.table.columns, base.table.key_fields)
+    where = _condition(staged, base.table) if is_same else None
     live = {file.data_file_id: file for file in now.scan.files}
     whole = tuple(file for file in base.scan.files if file.data_file_id not in live)
     marked = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
+    from ducklake_orch.catalog.verbs.alter import AlterRequest, alter_table
     from ducklake_orch.catalog.verbs.delete import DeleteRequest, delete_rows
     from ducklake_orch.catalog.verbs.merge import MergeRequest, merge_rows
     from ducklake_orch.catalog.verbs.merge_source import ArrowSpool, Spool

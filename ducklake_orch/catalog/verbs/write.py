@@ -332,7 +332,7 @@ def _check_partitioned(table: TableDef) -> None:
 
     A bucket is a hash of its rows' keys, so replacing all rows of a bucket is never what a caller means.
     """
-    fields = table.partition.fields if table.partition else ()
+    fields = table.key_fields
     if all(field.transform.startswith("bucket(") for field in fields):
         how = "partitioned by buckets only" if fields else "not partitioned"
         raise ConfigError(

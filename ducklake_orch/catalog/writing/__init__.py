@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
+    from ducklake_orch.catalog.writing.altered_table import Alteration
     from ducklake_orch.catalog.writing.arrow_source import Source, source_of
     from ducklake_orch.catalog.writing.cast_to_table import SourceColumn, explain, projection, source_columns
     from ducklake_orch.catalog.writing.delete_file_writer import Loss, write_delete_file, write_delete_files

@@ -29,7 +29,7 @@ from ducklake_orch.errors import ConfigError, DataError
 
 # The types to which a column can be promoted. FLOAT cannot become DOUBLE, because the engine compares values of older
 # files as FLOAT and then misses rows.
-_PROMOTIONS = {
+PROMOTIONS = {
     "int8": ("int16", "int32", "int64"),
     "int16": ("int32", "int64"),
     "int32": ("int64",),
@@ -88,12 +88,6 @@ def new_table(
     """Return the definition of a table to create; the commit assigns its catalog ids."""
     if not columns:
         raise ConfigError(f"The data for the new table `{name}` have no columns.")
-    types = {column.name: duckdb_type(column) for column in columns}
-    by_name = {column.name: column.column_id for column in columns}
-    keys = tuple(
-        PartitionField(by_name[key.column], key.transform) for key in partition_transforms(partition_by or (), types)
-    )
-    terms = sort_terms(sort_by or (), list(types))
     schema = metadata.find_schema(name.schema, at)
     schema_folder = schema[1] if schema else f"{metadata.data_path()}{folder_name(name.schema)}"
     table = TableDef(
@@ -105,19 +99,30 @@ def new_table(
         folder=f"{schema_folder}{folder_name(name.schema, name.table)}",
         data_path=metadata.data_path(),
         columns=tuple(columns),
-        partition=PartitionSpec(-1, keys) if keys else None,
-        sort=tuple(
-            SortKey(
-                _written(metadata.con, t.expression), t.direction or "ASC", (t.nulls or "NULLS LAST").replace(" ", "_")
-            )
-            for t in terms
-        ),
+        partition=partition_spec(columns, partition_by or ()),
+        sort=sort_keys(metadata.con, columns, sort_by or ()),
         options=metadata.options(schema[0] if schema else None),
         encrypted=metadata.encrypted(),
         lake_mark=metadata.lake_mark(),
     )
     refuse_reserved(columns, inlines=inlines(metadata.config, table))
     return table
+
+
+def partition_spec(columns: Sequence[ColumnDef], keys: Sequence[str]) -> PartitionSpec | None:
+    """Return the partition spec of some keys, whose id the commit assigns; None if there are no keys."""
+    ids = {column.name: column.column_id for column in columns}
+    transforms = partition_transforms(keys, {column.name: duckdb_type(column) for column in columns})
+    fields = tuple(PartitionField(ids[key.column], key.transform) for key in transforms)
+    return PartitionSpec(-1, fields) if fields else None
+
+
+def sort_keys(con: duckdb.DuckDBPyConnection, columns: Sequence[ColumnDef], keys: Sequence[str]) -> tuple[SortKey, ...]:
+    """Return sort keys as the catalog stores them."""
+    return tuple(
+        SortKey(_written(con, term.expression), term.direction or "ASC", (term.nulls or "NULLS LAST").replace(" ", "_"))
+        for term in sort_terms(keys, [column.name for column in columns])
+    )
 
 
 def _written(con: duckdb.DuckDBPyConnection, expression: str) -> str:
@@ -137,20 +142,20 @@ def check_layout(
     types = {column.name: duckdb_type(column) for column in table.columns}
     if partition_by is not None:
         wanted = [(key.transform, key.column) for key in partition_transforms(partition_by, types)]
-        fields = table.partition.fields if table.partition else ()
+        fields = table.key_fields
         actual = [(field.transform, table.column(field.column_id).name) for field in fields]
         if wanted != actual:
             shown = ", ".join(f"{transform}({column})" for transform, column in actual) or "nothing"
             raise ConfigError(
                 f"Table `{table}` is partitioned by {shown}, not by {', '.join(partition_by)}.",
-                remedy=f"Leave out `partition_by`, or change it first: ALTER TABLE {table} SET PARTITIONED BY (…).",
+                remedy="Leave out `partition_by`, or change it first: `alter_table(…, partition_by=[…])`.",
             )
     if sort_by is not None:
         terms = sort_terms(sort_by, list(types))
         if len(terms) != len(table.sort) or not all(map(partial(_is_key, con), terms, table.sort)):
             raise ConfigError(
                 f"Table `{table}` is not sorted by {', '.join(sort_by)}.",
-                remedy=f"Leave out `sort_by`, or change it first: ALTER TABLE {table} SET SORTED BY (…).",
+                remedy="Leave out `sort_by`, or change it first: `alter_table(…, sort_by=[…])`.",
             )
 
 
@@ -207,4 +212,4 @@ def _evolve(column: ColumnDef, given: tuple[str, Any] | None, ids: Iterator[int]
         children += [_column(name, inner, ids) for name, inner in inside.values()]
         return replace(column, children=tuple(children))
     type_name = ducklake_type(str(kind))
-    return replace(column, type=type_name) if promote and type_name in _PROMOTIONS.get(column.type, ()) else column
+    return replace(column, type=type_name) if promote and type_name in PROMOTIONS.get(column.type, ()) else column
