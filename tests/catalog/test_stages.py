@@ -265,6 +265,18 @@ def test_a_stage_does_not_replace_rows_that_have_changed_since_it_was_created(
 
 
 @on_sqlite
+def test_a_stage_does_not_log_that_a_lake_was_created(
+    shop: DuckLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ducklake_orch.catalog.transactions.draft._EMPTY", {})
+    caplog.clear()
+    with caplog.at_level("INFO", "ducklake_orch"):
+        shop.stage("nightly").write(orders(1), "totals", mode="overwrite")
+    assert "overwrite to" in caplog.text
+    assert "created lake" not in caplog.text
+
+
+@on_sqlite
 def test_of_two_stages_that_create_a_table_the_second_says_so_and_names_the_remedy(shop: DuckLake) -> None:
     for name in ("first", "second"):
         shop.stage(name).write(orders(1), "totals", mode="overwrite")
