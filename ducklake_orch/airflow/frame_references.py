@@ -69,7 +69,8 @@ def _staged(lake: DuckLake, kind: str, reference: Mapping[str, Any], session: "C
     if reference.get("mode") == "append":
         raise ConfigError(
             f"The rows that a task appended to `{table}` in a stage cannot be told from those before.",
-            remedy="Read the whole table in the next task: DuckLakeHook(stage=…).read(…).",
+            remedy=f'Read the whole table: DuckLakeHook(stage=…).read("{table}"), where the stage is `task.stage` in'
+            ' `@task.ducklake` with a parameter `task`, and `reference["stage"]` in another task.',
         )
     stage = next((stage for stage in lake.stages() if stage.name == name), None)
     if stage is None:

@@ -56,7 +56,10 @@ class DuckLakePublishOperator(StageOperator):
             stage = lake.stage(found.name, create=False)
             written = stage.publish(commit=work.commit_info(f"publication of the stage {found.name}")).to_dict()
             outcome = {"schema_version": 1, "operation": "publish", "stage": found.name, **written}
-            log.info("Published %s as snapshot %d", ", ".join(found.tables) or "nothing", outcome["snapshot_id"])
+            if outcome["replayed"]:
+                log.info("The stage was already published, as snapshot %d", outcome["snapshot_id"])
+            else:
+                log.info("Published %s as snapshot %d", ", ".join(found.tables) or "nothing", outcome["snapshot_id"])
             snapshots = {name: outcome[name] for name in ("snapshot_id", "previous_snapshot_id")}
             report_snapshot(context, self.outlets, self.ducklake_conn_id, outcome["snapshot_id"])
             for reference in references:

@@ -87,7 +87,10 @@ class RunStage:
         about = {"run_id": run.run_id, "job": run.job_name, "stage": info.name}
         commit = CommitInfo("dagster", f"publication of {what}, run {run.run_id}", {"dagster": about})
         result = self.stage.publish(commit=commit)
-        log.info(f"Published as snapshot {result.snapshot_id}: {', '.join(info.tables) or 'no rows'}")
+        if result.replayed:
+            log.info(f"The stage was already published, as snapshot {result.snapshot_id}")
+        else:
+            log.info(f"Published as snapshot {result.snapshot_id}: {', '.join(info.tables) or 'no rows'}")
         settings = {cut(key): graph.get(key).metadata for key in graph.materializable_asset_keys}
         for table, keys in self.stage.keys().items():
             for metadata in (settings[asset_of(key)] for key in keys if asset_of(key) in settings):

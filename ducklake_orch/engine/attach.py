@@ -17,12 +17,14 @@ class Access(NamedTuple):
         snapshot: The snapshot that the connection sees; None for the latest.
         as_of: The time at which the connection sees the lake; None for now.
         reads: Whether the caller only reads, even on a writable connection; a reader creates no lake.
+        is_draft: Whether the lake is the private draft of a transaction, whose creation is not logged.
     """
 
     read_only: bool = False
     snapshot: int | None = None
     as_of: datetime | None = None
     reads: bool = False
+    is_draft: bool = False
 
     @property
     def writable(self) -> bool:

@@ -137,7 +137,8 @@ def _attach_or_create(config: LakeConfig, access: Access, instance: Instance, en
             if not access.creates(config):
                 raise
     _create(config, access, instance)
-    log.info("created lake `%s` in %s", config.name, config.catalog.to_url())
+    if not access.is_draft:
+        log.info("created lake `%s` in %s", config.name, config.catalog.to_url())
 
 
 def refuse_missing(config: LakeConfig, access: Access) -> None:

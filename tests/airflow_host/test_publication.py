@@ -23,6 +23,7 @@ from ducklake_orch.airflow import (
     DuckLakeWriteOperator,
     ducklake_asset,
     publication_task_group,
+    read_reference,
 )
 from ducklake_orch.catalog.transactions import stage_rows
 from ducklake_orch.errors import ConfigError, ObjectNotFoundError, TransactionClosedError
@@ -271,6 +272,34 @@ def test_a_writer_with_a_stage_of_its_own_is_not_part_of_the_publication() -> No
     publish = dag.get_task("group.publish")
     assert isinstance(publish, DuckLakePublishOperator)
     assert (publish.outlets, publish.writers) == ([], [])
+
+
+def test_the_next_tasks_read_a_table_to_which_rows_were_appended(conn_id: str) -> None:
+    lake = DuckLakeHook().existing_lake()
+    lake.write(numbers(1), "shop.orders", mode="append")
+    with DAG("appends", schedule=None, start_date=DAY) as dag, publication_task_group("group"):
+
+        @task.ducklake(table="shop.orders", mode="append")
+        def orders() -> pa.Table:
+            return numbers(2)
+
+        @task.ducklake(table="shop.totals")
+        def totals(task: Any = None) -> pa.Table:
+            seen = DuckLakeHook(stage=task.stage).read("shop.orders")
+            return numbers(sum(seen.column("n").to_pylist()))
+
+        @task
+        def check(orders: dict[str, Any]) -> None:
+            with pytest.raises(ConfigError, match=r"Read the whole table: DuckLakeHook\(stage=…\).read") as refused:
+                read_reference(orders)
+            assert 'read("shop.orders"), where the stage is `task.stage`' in str(refused.value)
+            assert DuckLakeHook(stage=orders["stage"]).read("shop.orders").num_rows == 2
+
+        written = orders()
+        written >> totals()
+        check(written)
+    assert set(states(run(dag)).values()) == {"success"}
+    assert visible(lake) == {"shop.orders": [1, 2], "shop.totals": [3]}
 
 
 def test_a_task_outside_of_the_group_gets_no_rows_that_are_not_published(conn_id: str) -> None:

@@ -265,6 +265,28 @@ def test_a_stage_does_not_replace_rows_that_have_changed_since_it_was_created(
 
 
 @on_sqlite
+def test_a_stage_does_not_log_that_a_lake_was_created(
+    shop: DuckLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ducklake_orch.catalog.transactions.draft._EMPTY", {})
+    caplog.clear()
+    with caplog.at_level("INFO", "ducklake_orch"):
+        shop.stage("nightly").write(orders(1), "totals", mode="overwrite")
+    assert "overwrite to" in caplog.text
+    assert "created lake" not in caplog.text
+
+
+@on_sqlite
+def test_of_two_stages_that_create_a_table_the_second_says_so_and_names_the_remedy(shop: DuckLake) -> None:
+    for name in ("first", "second"):
+        shop.stage(name).write(orders(1), "totals", mode="overwrite")
+    shop.stage("first").publish()
+    with pytest.raises(ConflictError, match=r"A concurrent commit created the table `main\.totals`") as refused:
+        shop.stage("second").publish()
+    assert "Discard it with `ducklake-orch discard`" in str(refused.value)
+
+
+@on_sqlite
 @pytest.mark.parametrize("mode", ["overwrite_partitions", "replace_where"])
 def test_stages_that_replace_different_partitions_are_both_published(mode: str, shop: DuckLake) -> None:
     for region in ("eu", "us"):

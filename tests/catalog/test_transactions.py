@@ -388,7 +388,7 @@ def test_a_table_that_was_created_meanwhile_stops_the_transaction(shop: DuckLake
             tx.delete("orders", "id = 1")
             shop.create_table("new", {"id": "BIGINT"})
 
-    with pytest.raises(ConflictError, match=r"`main.new` exists"):
+    with pytest.raises(ConflictError, match=r"A concurrent commit created the table `main.new`"):
         transact()
     assert ids(shop) == [1, 2, 3]
 

@@ -46,7 +46,8 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
             return True
         if change.only_new:
             raise ObjectExistsError(
-                f"The table `{change.table}` exists.", remedy="Use mode `ignore` to keep it, `append` to add to it."
+                f"A concurrent commit created the table `{change.table}`.",
+                remedy="Use mode `ignore` to keep it, `append` to add to it.",
             )
         if not _same_layout(current, change.target):
             raise SchemaConflictError(

@@ -28,6 +28,7 @@ from ducklake_orch.catalog.transactions.table_copy import (
 )
 from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.exactly_once import Write, refuse_without_message
 from ducklake_orch.engine.quoting import TableName
@@ -177,7 +178,8 @@ class Draft:
         if (empty := _EMPTY.get(duckdb.__version__)) is not None:
             file.write_bytes(empty)
             return
-        with open_session(self.config, entering=False):
+        access = Access(self.config.read_only, self.config.snapshot, self.config.as_of, is_draft=True)
+        with open_session(self.config, access, entering=False):
             pass
         _EMPTY[duckdb.__version__] = file.read_bytes()
 

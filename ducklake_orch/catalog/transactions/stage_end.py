@@ -94,7 +94,8 @@ def _publish_once(
                     closing=partial(mark_published, stage=stage),
                     keeps_base=True,
                     what=f"stage `{stage.head.name}`",
-                    remedy="Look at it, then discard it and stage its work again.",
+                    remedy="`ducklake-orch diff` shows its rows. Discard it with `ducklake-orch discard`, then stage"
+                    " its work again.",
                 )
                 if done.replayed or done.snapshot_id == done.previous_snapshot_id:  # there was nothing to commit
                     end_stage(lake, stage, done.snapshot_id)
