@@ -347,6 +347,13 @@ class ConflictError(CommitConflictError):
     code: ClassVar[str] = "conflict"
 
 
+class StageConflictError(ConflictError):
+    """A commit since a stage was created changed what was staged; discard the stage, and stage its work again."""
+
+    code: ClassVar[str] = "stage-conflict"
+    family: ClassVar[Literal["transient", "terminal"]] = "terminal"
+
+
 class CatalogBusyError(TransientError):
     """The catalog has no free connection, or is locked by a process that does not use ducklake-orch's locks."""
 

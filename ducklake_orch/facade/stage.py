@@ -224,7 +224,7 @@ class Stage:
             idempotency_key: Identifies the work across retries and stages; committed work is not repeated.
 
         Raises:
-            ConflictError: When another commit changed what was staged. The stage stays, for inspection.
+            StageConflictError: When another commit changed what was staged. The stage stays, for inspection.
 
         Examples:
             >>> stage = lake.stage("nightly")
@@ -242,7 +242,8 @@ class Stage:
                 stage = self._stored()
                 if stage.head.snapshot_id is None:
                     raise
-        return TransactionResult(stage.head.snapshot_id, stage.head.snapshot_id, replayed=True)
+        snapshot, previous = stage.head.snapshot_id, stage.head.previous_snapshot
+        return TransactionResult(snapshot, snapshot if previous is None else previous, replayed=True)
 
     def discard(self) -> None:
         """Delete the stage and its files. Nothing happens to a stage that is published.

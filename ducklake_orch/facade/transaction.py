@@ -347,7 +347,8 @@ class Opened:
         """Run a verb in the draft."""
         name = self._adopted(table)
         if (earlier := self._begun.earlier) is not None:
-            result = WriteResult(str(name), mode, earlier, earlier, replayed=True)
+            snapshot, previous = earlier.snapshot_id, earlier.previous_snapshot_id
+            result = WriteResult(str(name), mode, snapshot, previous, replayed=True)
         else:
             if self._draft.has_dropped(name):
                 raise UnsupportedStatementError(
@@ -376,7 +377,8 @@ class Opened:
         from dataclasses import replace
 
         if (earlier := self._begun.earlier) is not None:
-            return TransactionResult(earlier, earlier, self._results, replayed=True)
+            snapshot, previous = earlier.snapshot_id, earlier.previous_snapshot_id
+            return TransactionResult(snapshot, previous, self._results, replayed=True)
         done = self._begun.end(expect_snapshot=expect_snapshot, reads=self._reads if serializable else None)
         snapshot, previous = done.snapshot_id, done.previous_snapshot_id
         writes = [

@@ -289,7 +289,7 @@ def test_the_next_tasks_read_a_table_to_which_rows_were_appended(conn_id: str) -
             return numbers(sum(seen.column("n").to_pylist()))
 
         @task
-        def check(orders: dict[str, Any]) -> None:
+        def check(orders: Any) -> None:
             with pytest.raises(ConfigError, match=r"Read the whole table: DuckLakeHook\(stage=…\).read") as refused:
                 read_reference(orders)
             assert 'read("shop.orders"), where the stage is `task.stage`' in str(refused.value)

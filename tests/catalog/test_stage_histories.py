@@ -13,7 +13,7 @@ import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.transactions import stage_rows
-from ducklake_orch.errors import DuckLakeOrchError, TransactionClosedError
+from ducklake_orch.errors import DuckLakeOrchError, StageConflictError, TransactionClosedError
 from tests.catalog.test_transaction_histories import TABLES, History, Ids, Verb, frame, random_verb
 from tests.support.backends import POSTGRES, SQLITE, catalogs
 
@@ -71,7 +71,7 @@ class Worker:
             except TransactionClosedError:
                 continue  # another thread has published or discarded the stage
             except DuckLakeOrchError as error:
-                if not error.retryable:
+                if not (error.retryable or isinstance(error, StageConflictError)):
                     self.history.failures.append(error)
                     raise
                 self.history.conflicts += 1

@@ -164,8 +164,10 @@ def test_a_stage_is_published_once(shop: DuckLake) -> None:
     stage.write(orders(9), "orders", mode="append")
     with ThreadPoolExecutor(3) as pool:
         results = list(pool.map(lambda _: DuckLake(shop.config).stage("nightly").publish(), range(3)))
-    assert len({result.snapshot_id for result in results}) == 1
-    assert stage.publish().replayed
+    outcomes = {(result.snapshot_id, result.previous_snapshot_id) for result in results}
+    again = stage.publish()
+    assert again.replayed
+    assert outcomes == {(again.snapshot_id, again.previous_snapshot_id)} == {(again.snapshot_id, again.snapshot_id - 1)}
     assert shop.stages()[0].status == "published"
     assert rows(shop.read("orders")) == [*BEFORE, (9, "eu")]
     with pytest.raises(TransactionClosedError, match="was published as snapshot"):

@@ -492,6 +492,7 @@ def test_a_retry_with_the_same_key_returns_the_first_snapshot(shop: DuckLake) ->
 
     first, second = transact(), transact()
     assert (first.replayed, second.replayed, second.snapshot_id) == (False, True, first.snapshot_id)
+    assert second.previous_snapshot_id == first.previous_snapshot_id == first.snapshot_id - 1
     assert all(result.replayed for result in second.writes)
     assert (shop.table("orders").count(), shop.table("new").count()) == (6, 3)
     check(shop)

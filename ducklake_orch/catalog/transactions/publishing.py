@@ -34,6 +34,7 @@ from ducklake_orch.errors import (
     SchemaConflictError,
     SnapshotChangedError,
     SnapshotNotFoundError,
+    StageConflictError,
     StalePlanError,
 )
 
@@ -52,11 +53,11 @@ class LakeDraft:
 
     Attributes:
         draft: The draft.
-        earlier: The snapshot of an earlier commit with the same key, whose verbs do nothing; else None.
+        earlier: An earlier commit with the same key; if there is one, the verbs do nothing.
     """
 
     def __init__(self, lake: LakeConfig, write: Write, key: str | None = None) -> None:
-        self.earlier = published_snapshot(lake, key) if key is not None else None
+        self.earlier = published_before(lake, key) if key is not None else None
         self.draft = Draft(lake, write)
         self._write, self._key = write, key
 
@@ -74,9 +75,7 @@ def publish(
     reads: Reads | None = None,
     staged_keys: Mapping[TableName, Mapping[str, bool]] = MappingProxyType({}),
     closing: Closing | None = None,
-    keeps_base: bool = False,
-    what: str = "transaction",
-    remedy: str = "Run the transaction again.",
+    stage: str | None = None,
 ) -> Committed:
     """Commit the changes of all tables as one snapshot, and return the outcome of the newest.
 
@@ -88,28 +87,34 @@ def publish(
         reads: What no other commit may have changed.
         staged_keys: The keys of staged work, by the keys of the tables' names, each with whether it replays.
         closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
-        keeps_base: Refuse to replace rows that other commits have changed since the draft began, even as a whole.
-        what: What is committed, for messages.
-        remedy: What to do after a conflict.
+        stage: The name of the stage that is committed. A stage never replaces rows that other commits have changed
+            since it began, not even as a whole.
 
     Raises:
         ConflictError: When another commit changed what the transaction depends on.
+        StageConflictError: When another commit changed what the stage depends on.
     """
     changes: list[TableChange] = []
-    conflicts = (*CONFLICTS, SnapshotChangedError, SnapshotNotFoundError) if keeps_base else CONFLICTS
+    conflicts = (*CONFLICTS, SnapshotChangedError, SnapshotNotFoundError) if stage else CONFLICTS
     try:
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
             for table in drafted_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
                     expected, keys = expect_snapshot if change.remove else None, staged_keys.get(table.name.key, {})
-                    if keeps_base and isinstance(change.remove, BLIND):
+                    if stage and isinstance(change.remove, BLIND):
                         expected = draft.base.snapshot_id
                     changes.append(replace(change, expect_snapshot=expected, staged_keys=keys))
         fault_point("files.written")
         with open_session(draft.lake, entering=False) as session:
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)
     except conflicts as error:
-        failure = ConflictError(
+        what = f"stage `{stage}`" if stage else "transaction"
+        remedy = (
+            "`ducklake-orch diff` shows its rows. Discard it with `ducklake-orch discard`, then stage its work again."
+            if stage
+            else "Run the transaction again."
+        )
+        failure = (StageConflictError if stage else ConflictError)(
             f"The {what} that began from snapshot {draft.base.snapshot_id} cannot be committed. {error.message}",
             remedy=remedy,
         )
@@ -118,11 +123,12 @@ def publish(
     raise failure
 
 
-def published_snapshot(lake: LakeConfig, key: str) -> int | None:
-    """Return the snapshot of the transaction that was committed with a key, or None."""
+def published_before(lake: LakeConfig, key: str) -> Committed | None:
+    """Return the transaction that was committed with a key, or None."""
     try:
         with planning(lake, "Looking for an earlier commit of a transaction", reads=True) as metadata:
-            return find_key(metadata, WHOLE_LAKE, key) if has_keys(metadata) else None
+            snapshot = find_key(metadata, WHOLE_LAKE, key) if has_keys(metadata) else None
+            return None if snapshot is None else Committed(snapshot, snapshot - 1, replayed=True)
     except LakeNotFoundError:  # the transaction creates the lake, or reports why it cannot
         return None
 
@@ -133,6 +139,7 @@ def _published(draft: Draft, write: Write, results: Sequence[Committed]) -> Comm
     newest = max(results, key=lambda result: result.snapshot_id)
     if newest.replayed:
         log.warning("%s was already committed as snapshot %d", write.purpose, newest.snapshot_id)
+        newest = replace(newest, previous_snapshot_id=newest.snapshot_id - 1)
     return newest
 
 

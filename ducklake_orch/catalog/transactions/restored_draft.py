@@ -11,7 +11,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.errors import ConflictError, TableDroppedError
+from ducklake_orch.errors import ConflictError, StageConflictError, TableDroppedError
 
 
 class RestoredDraft(Draft):
@@ -41,14 +41,14 @@ class RestoredDraft(Draft):
         """Copy tables as they are at the base snapshot, each once, and do what the stage did to them.
 
         Raises:
-            ConflictError: When rows to retire are no longer where they were found.
+            StageConflictError: When rows to retire are no longer where they were found.
         """
         super().adopt_tables(wanted)
         staged = {name.key: table for name in wanted if (table := self._stage.table(name)) is not None}
         if missing := staged.keys() - self._done:
             before = len(self.recording.changes)
             with (
-                as_conflicts(self._stage, "Discard the stage, and stage its work again."),
+                as_conflicts(self._stage, "Discard the stage, and stage its work again.", StageConflictError),
                 open_session(self.config, entering=False) as session,
             ):
                 changes = [table.change.change(self) for key, table in staged.items() if key in missing]
@@ -61,12 +61,12 @@ class RestoredDraft(Draft):
 
 
 @contextmanager
-def as_conflicts(stage: StoredStage, remedy: str) -> Iterator[None]:
+def as_conflicts(stage: StoredStage, remedy: str, kind: type[ConflictError] = ConflictError) -> Iterator[None]:
     """Raise what stops work in a stage as a conflict of that stage."""
     try:
         yield
     except (*CONFLICTS, TableDroppedError) as error:
-        failure = ConflictError(f"Stage `{stage.head.name}`: {error.message}", remedy=remedy)
+        failure = kind(f"Stage `{stage.head.name}`: {error.message}", remedy=remedy)
     else:
         return
     raise failure

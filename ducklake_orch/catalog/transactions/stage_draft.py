@@ -55,7 +55,7 @@ class StageDraft:
 
     Attributes:
         draft: The draft.
-        earlier: A snapshot for the results of work that is staged or committed already, whose verbs do nothing.
+        earlier: Work with the same key that is staged or committed; if there is some, the verbs do nothing.
     """
 
     def __init__(
@@ -63,12 +63,13 @@ class StageDraft:
     ) -> None:
         self._stage, self._write, self._key, self._replays = stage, write, key, replays
         published = stage.head.snapshot_id
-        if key is None or not (replays or published):
-            self.earlier = None
-        elif key in stage.keys.values():
-            self.earlier = stage.head.base_snapshot if published is None else published
-        else:
-            self.earlier = _committed_snapshot(lake, key)
+        earlier: int | None = None
+        if key is not None and (replays or published):
+            if key in stage.keys.values():
+                earlier = stage.head.base_snapshot if published is None else published
+            else:
+                earlier = _committed_snapshot(lake, key)
+        self.earlier = None if earlier is None else Committed(earlier, earlier, replayed=True)
         self.draft = RestoredDraft(lake, stage, write)
 
     def end(self, *, expect_snapshot: int | None = None, reads: Reads | None = None) -> Committed:

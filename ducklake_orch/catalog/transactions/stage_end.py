@@ -41,7 +41,7 @@ def publish_stage(lake: LakeConfig, stage: StoredStage, commit: CommitInfo, key:
         key: The caller's idempotency key.
 
     Raises:
-        ConflictError: When another commit changed what was staged; the stage stays.
+        StageConflictError: When another commit changed what was staged; the stage stays.
     """
     started, purpose = time.monotonic(), f"publishing the stage `{stage.head.name}`"
     refuse_read_only(lake, purpose)
@@ -92,13 +92,10 @@ def _publish_once(
                     key=key,
                     staged_keys=stage.table_keys(),
                     closing=partial(mark_published, stage=stage),
-                    keeps_base=True,
-                    what=f"stage `{stage.head.name}`",
-                    remedy="`ducklake-orch diff` shows its rows. Discard it with `ducklake-orch discard`, then stage"
-                    " its work again.",
+                    stage=stage.head.name,
                 )
                 if done.replayed or done.snapshot_id == done.previous_snapshot_id:  # there was nothing to commit
-                    end_stage(lake, stage, done.snapshot_id)
+                    end_stage(lake, stage, done.snapshot_id, done.previous_snapshot_id)
             finally:
                 remove_unpublished(draft, write)
     finally:

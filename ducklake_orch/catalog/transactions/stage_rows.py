@@ -51,6 +51,7 @@ class StageHead:
         base_snapshot: The snapshot that its verbs see, with what was staged since.
         author: Who created it.
         snapshot_id: The snapshot that it was published as.
+        previous_snapshot: The snapshot before that one; the same if there was nothing to publish.
         published: The keys of what it published, by write id.
     """
 
@@ -62,6 +63,7 @@ class StageHead:
     expires: datetime
     author: str | None = None
     snapshot_id: int | None = None
+    previous_snapshot: int | None = None
     published: Mapping[str, str | None] = field(default_factory=dict)
 
 
@@ -290,8 +292,16 @@ def refuse_ended(stage: StoredStage) -> None:
         )
 
 
-def mark_published(transaction: MetadataTransaction, snapshot: int, stage: StoredStage) -> None:
+def mark_published(
+    transaction: MetadataTransaction, snapshot: int, stage: StoredStage, previous: int | None = None
+) -> None:
     """Mark a stage as published in the transaction of the commit.
+
+    Args:
+        transaction: The commit.
+        snapshot: The snapshot.
+        stage: The stage.
+        previous: The snapshot before it; by default the one with the id before.
 
     Raises:
         StagedMeanwhileError: When a task has staged more than what is committed.
@@ -302,16 +312,18 @@ def mark_published(transaction: MetadataTransaction, snapshot: int, stage: Store
         raise StagedMeanwhileError
     _delete(transaction, now.head.name)
     _end_leases(transaction, now)
-    _store_head(transaction, replace(now.head, snapshot_id=snapshot, published=now.keys), f"published {snapshot}")
+    before = snapshot - 1 if previous is None else previous
+    head = replace(now.head, snapshot_id=snapshot, previous_snapshot=before, published=now.keys)
+    _store_head(transaction, head, f"published {snapshot}")
 
 
-def end_stage(config: LakeConfig, stage: StoredStage, snapshot: int) -> None:
+def end_stage(config: LakeConfig, stage: StoredStage, snapshot: int, previous: int) -> None:
     """Mark a stage as published whose changes the lake already has, or that changes nothing."""
 
     def end(transaction: MetadataTransaction) -> None:
         found = _same_stage(transaction.metadata, stage.head)
         if found is None or found.head.snapshot_id is None:
-            mark_published(transaction, snapshot, stage)
+            mark_published(transaction, snapshot, stage, previous)
 
     ROWS.write(config, f"ending the stage `{stage.head.name}`", end)
 
