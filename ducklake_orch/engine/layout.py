@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import duckdb
@@ -173,7 +174,9 @@ def _arrow_schema(schema: Any) -> Any:
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
         raise MissingExtraError("A Spark schema needs pyspark.", remedy=install_extra("spark")) from error
-    return to_arrow_schema(schema)
+    # Newer versions of Spark want to know the zone of TIMESTAMP, which is an instant in every zone.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:

@@ -133,12 +133,13 @@ def check(lake: DuckLake, outcomes: dict[int, str], seen: dict[int, set[tuple[in
 
 
 def verbs_change_rows(lake: DuckLake, number: int, at: int) -> bool:
-    """Whether a transaction changes the rows that the tables have at a snapshot."""
+    """Whether a transaction, as a whole, changes the rows that the tables have at a snapshot."""
+    found = {table: lake.read(table, snapshot=at).to_pylist() for table in TABLES}
+    before = {table: {row["id"]: (row["p"], row["v"]) for row in rows} for table, rows in found.items()}
+    after = dict(before)
     for verb in verbs_of(number):
-        rows = {row["id"]: (row["p"], row["v"]) for row in lake.read(verb.table, snapshot=at).to_pylist()}
-        if verb.effect(rows) != rows:
-            return True
-    return False
+        after[verb.table] = verb.effect(after[verb.table])
+    return after != before
 
 
 def soak(lake: DuckLake, folder: Path, count: int, workers: int = 4, most: int = 30) -> None:

@@ -135,7 +135,7 @@ def test_insert_overwrite_replaces_no_rows_that_its_query_has_not_read(
         )
         return frame
 
-    monkeypatch.setattr("ducklake_orch.spark.sql.write_statement.run_query", after_an_append)
+    monkeypatch.setattr("ducklake_orch.spark.sql.statement_scope.run_query", after_an_append)
     with pytest.raises(SnapshotChangedError):
         lake.sql(spark, "INSERT OVERWRITE orders SELECT * FROM orders WHERE id > 6")
     assert lake.table("orders").count() == 10
@@ -199,7 +199,7 @@ def test_statements_of_a_transaction_are_committed_together(lake: DuckLake, spar
         ),
         ("INSERT OVERWRITE orders PARTITION (region) SELECT 1, 2D, 'x'", UnsupportedStatementError, "constants"),
         ("DROP TABLE order", ObjectNotFoundError, "orders"),
-        ("DROP VIEW orders", UnsupportedStatementError, "tables only"),
+        ("DROP VIEW orders", UnsupportedStatementError, "tables and schemas only"),
         ("UPDATE orders SET price = DEFAULT WHERE id % 2 = 0", UnsupportedStatementError, "one value"),
         ("UPDATE orders SET price = 1, price = 2", UnsupportedStatementError, "does not understand"),
         ("UPDATE orders SET price = id, PRICE = 2D", UnsupportedStatementError, "one value"),

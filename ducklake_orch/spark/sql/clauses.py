@@ -1,7 +1,8 @@
-"""Cut DELETE, UPDATE, MERGE and CREATE TABLE of Spark's SQL into the texts of their clauses."""
+"""Cut statements of Spark's SQL into the texts of their clauses."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from sqlglot import Token, TokenType
@@ -11,6 +12,7 @@ from ducklake_orch.spark.sql.statement import tokens_of
 
 _DEEPER = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.CASE: 1}
 _HIGHER = {TokenType.R_PAREN: 1, TokenType.R_BRACKET: 1, TokenType.END: 1}
+SHOWN = ("TABLES", "SCHEMAS", "DATABASES", "NAMESPACES", "COLUMNS", "PARTITIONS")
 Side = Literal["matched", "not matched", "by source"]
 
 
@@ -44,6 +46,41 @@ class Merge:
     source: str
     on: str
     whens: tuple[When, ...]
+
+
+@dataclass(frozen=True)
+class AlteredLayout:
+    """The parts of ALTER TABLE that changes partition keys or sort keys.
+
+    Attributes:
+        table: The name of the table.
+        clause: What it does: adds, drops or replaces a partition key, or sets the sort keys.
+        keys: The key; that to replace and the new one; or the sort keys.
+    """
+
+    table: str
+    clause: Literal["ADD", "DROP", "REPLACE", "ORDERED"]
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The parts of SHOW.
+
+    Attributes:
+        what: The word after SHOW.
+        within: The name after IN or FROM, or, for PARTITIONS, the table.
+        pattern: The pattern after LIKE.
+    """
+
+    what: str
+    within: str | None
+    pattern: str | None
+
+    def fits(self, name: str) -> bool:
+        """Whether a name fits the pattern, as Spark compares them."""
+        parts = (self.pattern or "*").lower().split("|")
+        return any(fnmatchcase(name.lower(), part.strip().replace("[", "[[]").replace("?", "[?]")) for part in parts)
 
 
 class _Words:
@@ -113,6 +150,60 @@ def columns_of(text: str, after: int) -> str:
     if opening is None or closing is None:
         raise _not_understood(text)
     return words.cut(opening + 1, closing)
+
+
+def added_columns_of(text: str) -> str:
+    """Return the columns of ALTER TABLE … ADD COLUMN[S]."""
+    words = _Words(text)
+    add = words.find("ADD")
+    first = None if add is None else add + 1 + (words.upper(add + 1) in ("COLUMN", "COLUMNS"))
+    if first is None:
+        raise _not_understood(text)
+    return ", ".join(_listed(words.cut(first))) if words.upper(first) == "(" else words.cut(first)
+
+
+def altered_layout_of(text: str) -> AlteredLayout | None:
+    """Return the parts of ALTER TABLE with PARTITION FIELD, or with WRITE [UN]ORDERED BY; None if it is another."""
+    words = _Words(text)
+    field, write = words.find("FIELD"), words.find("WRITE")
+    if [words.upper(0), words.upper(1)] != ["ALTER", "TABLE"]:
+        return None
+    if field is not None and words.upper(field - 1) == "PARTITION":
+        clause, last = words.upper(field - 2), len(words.tokens)
+        table, within = words.cut(2, field - 2), words.find("WITH", field)
+        match clause:
+            case "ADD" | "DROP" if within is None:
+                return AlteredLayout(table, clause, (words.cut(field + 1),))
+            case "REPLACE" if within is not None:
+                return AlteredLayout(table, "REPLACE", (words.cut(field + 1, within), words.cut(within + 1, last)))
+    if write is not None and words.upper(write + 1) == "UNORDERED" and len(words.tokens) == write + 2:
+        return AlteredLayout(words.cut(2, write), "ORDERED", ())
+    if write is not None and [words.upper(write + 1), words.upper(write + 2)] == ["ORDERED", "BY"]:
+        keys = tuple(words.cut(first, last) for first, last in words.parts(write + 3, len(words.tokens)))
+        return AlteredLayout(words.cut(2, write), "ORDERED", keys)
+    return None
+
+
+def shown_of(text: str) -> Shown:
+    """Return the parts of SHOW."""
+    words = _Words(text.split(maxsplit=1)[-1])  # sqlglot takes what follows SHOW for one word
+    what, at, within, pattern = words.upper(0), 1, None, None
+    if what not in SHOWN:
+        return Shown(what, None, None)
+    like = words.find("LIKE", 1)
+    end = len(words.tokens) if like is None else like
+    if words.upper(at) in ("IN", "FROM"):
+        at += 1
+        within, at = words.cut(at, end), end
+    elif what == "PARTITIONS":
+        within, at = words.cut(at, end), end
+    if at < len(words.tokens) and words.upper(at) == "LIKE":
+        at += 1
+    if at < len(words.tokens) and words.tokens[at].token_type is TokenType.STRING:
+        pattern, at = words.tokens[at].text, at + 1
+    if at != len(words.tokens):
+        raise _not_understood(text)
+    return Shown(what, within, pattern)
 
 
 def merge_of(text: str) -> Merge:

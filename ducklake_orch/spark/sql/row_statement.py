@@ -23,10 +23,11 @@ from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.sql.clauses import Merge, When, assignments_of, condition_of, merge_of
 from ducklake_orch.spark.sql.lake_moment import lake_moment
 from ducklake_orch.spark.sql.pushed_conditions import pushed_condition
-from ducklake_orch.spark.sql.run_query import Args, context_of, run_query
-from ducklake_orch.spark.sql.statement import Node, Statement, parse_statement
+from ducklake_orch.spark.sql.run_query import context_of, run_query
+from ducklake_orch.spark.sql.statement import Node, parse_statement
+from ducklake_orch.spark.sql.statement_scope import StatementScope
 from ducklake_orch.spark.sql.store_assignment import assigned, assigned_sql
-from ducklake_orch.spark.sql.table_lookup import LakeTableName, TableLookup
+from ducklake_orch.spark.sql.table_lookup import LakeTableName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -83,18 +84,12 @@ class RowStatement:
     """A statement that changes rows of one table.
 
     Attributes:
-        lookup: The lakes and frames that it can name.
-        statement: The statement.
-        args: Its parameters.
+        scope: What it can name.
         target: The table.
-        verbs: The lake of the table, or the transaction that changes it.
     """
 
-    lookup: TableLookup
-    statement: Statement
-    args: Args
+    scope: StatementScope
     target: LakeTableName
-    verbs: Any
 
     def delete(self) -> WriteResult:
         """Run DELETE."""
@@ -109,18 +104,19 @@ class RowStatement:
         return self._run("merge", self._merged)
 
     def _run(self, mode: str, rows: "Callable[[_Table], DataFrame]") -> WriteResult:
-        if self.args is not None and not isinstance(self.args, Mapping):
+        if self.scope.args is not None and not isinstance(self.scope.args, Mapping):
             raise UnsupportedStatementError(
                 f"`sql` takes no parameters by position in this {mode.upper()}.", remedy="Give them names: `:id`."
             )
-        lake, name = self.lookup.lakes[self.target.lake], self.target.table
-        alone = self.verbs is lake
+        lake, name = self.scope.lake(self.target), self.target.table
+        verbs = self.scope.verbs(self.target.lake)
+        alone = verbs is lake
         attempts = _ATTEMPTS if alone else 1
         for attempt in range(1, attempts + 1):
             table = self._table(lake)
             frame = rows(table)
             # What a statement does to a row may depend on other rows if it reads tables besides the row.
-            where = table.where if len(self.statement.references) == 1 else None
+            where = table.where if len(self.scope.statement.references) == 1 else None
             expected = table.snapshot if alone else None
             request = ChangeByRowIdRequest(name, mode=mode, where=where, expect_snapshot=expected)
 
@@ -128,7 +124,7 @@ class RowStatement:
                 return change_by_row_id(on.config, SparkSpool(on.config, frame, name), request)
 
             try:
-                return change(lake) if alone else self.verbs.run_verb(mode, str(name), change)
+                return change(lake) if alone else verbs.run_verb(mode, str(name), change)
             except SnapshotChangedError:
                 if attempt == attempts:
                     raise
@@ -137,13 +133,13 @@ class RowStatement:
     def _table(self, lake: Any) -> _Table:
         moment = lake_moment(lake, [self.target.table])
         columns = moment.tables[self.target.table.key].columns
-        fields = lake.read(str(self.target.table), self.lookup.spark, snapshot=moment.snapshot).schema.fields
-        alias = name_sql(self.statement.tree.this.alias_or_name)
+        fields = lake.read(str(self.target.table), self.scope.lookup.spark, snapshot=moment.snapshot).schema.fields
+        alias = name_sql(self.scope.statement.tree.this.alias_or_name)
         return _Table(alias, columns, fields, moment.snapshot, self._pushed(alias, columns))
 
     def _pushed(self, alias: str, columns: tuple[ColumnDef, ...]) -> str | None:
-        statement = parse_statement(f"SELECT 1 FROM {self._rows(alias)}", self.lookup.frames)
-        context = context_of(self.lookup.spark, statement, self.args)
+        statement = parse_statement(f"SELECT 1 FROM {self._rows(alias)}", self.scope.lookup.frames)
+        context = context_of(self.scope.lookup.spark, statement, self.scope.args)
         return pushed_condition(statement.references[0], columns, context)
 
     # --- DELETE and UPDATE ---------------------------------------------------------------------------------------
@@ -152,7 +148,7 @@ class RowStatement:
         return self._changed(table, ["true"])
 
     def _updated(self, table: _Table) -> "DataFrame":
-        values = _by_column(table, assignments_of(self.statement.text))
+        values = _by_column(table, assignments_of(self.scope.statement.text))
         expressions = [
             values.get(folded(field.name), f"{table.alias}.{name_sql(field.name)}") for field in table.fields
         ]
@@ -168,19 +164,19 @@ class RowStatement:
 
     def _rows(self, alias: str) -> str:
         """Return the rows that DELETE or UPDATE changes, as they stand after FROM."""
-        condition = condition_of(self.statement.text)
+        condition = condition_of(self.scope.statement.text)
         return f"{_TARGET} AS {alias}{f' WHERE {condition}' if condition else ''}"
 
     def _target(self, table: _Table) -> "DataFrame":
         """Return the table with its row ids; rows that DELETE or UPDATE does not change may be missing."""
-        lake, spark = self.lookup.lakes[self.target.lake], self.lookup.spark
+        lake, spark = self.scope.lake(self.target), self.scope.lookup.spark
         return rows_with_ids(lake, spark, self.target.table, table.snapshot, ROW_ID, table.where)
 
     # --- MERGE ---------------------------------------------------------------------------------------------------
 
     def _merged(self, table: _Table) -> "DataFrame":
-        merge = merge_of(self.statement.text)
-        source = _alias_of_source(self.statement.tree)
+        merge = merge_of(self.scope.statement.text)
+        source = _alias_of_source(self.scope.statement.tree)
         pairs = self._pairs(table, merge, source)
         cases = [
             f"WHEN {_SIDES[when.side]}{f' AND ({when.condition})' if when.condition else ''} THEN {number}"
@@ -237,8 +233,8 @@ class RowStatement:
         return self._query(text, {_TARGET: self._target(table)})
 
     def _query(self, text: str, frames: "dict[str, DataFrame]") -> "DataFrame":
-        lookup = replace(self.lookup, frames={**self.lookup.frames, **frames}, _moments={})
-        return run_query(lookup, parse_statement(text, self.lookup.frames), self.args)
+        lookup = replace(self.scope.lookup, frames={**self.scope.lookup.frames, **frames}, _moments={})
+        return run_query(lookup, parse_statement(text, self.scope.lookup.frames), self.scope.args)
 
 
 def _by_column(table: _Table, values: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,12 @@ from sqlglot import exp
 
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
+from ducklake_orch.spark.sql.clauses import altered_layout_of
+from ducklake_orch.spark.sql.ddl_statement import DdlStatement
 from ducklake_orch.spark.sql.run_query import Args, run_query
-from ducklake_orch.spark.sql.statement import parse_statement
+from ducklake_orch.spark.sql.show_statement import ShowStatement, is_show
+from ducklake_orch.spark.sql.statement import Statement, parse_statement
+from ducklake_orch.spark.sql.statement_scope import StatementScope
 from ducklake_orch.spark.sql.table_lookup import TableLookup
 from ducklake_orch.spark.sql.write_statement import WriteStatement
 
@@ -43,8 +47,14 @@ def run_sql(
     names = {lake.config.name: lake, **lakes}
     if len({folded(name) for name in names}) < len(names):
         raise ConfigError("Two lakes have the same name in the statement.", remedy="Rename one in `lakes`.")
-    statement = parse_statement(text, frames)
+    # sqlglot does not parse PARTITION FIELD and WRITE ORDERED BY, and keeps SHOW as text.
+    is_layout = altered_layout_of(text) is not None
+    statement = Statement(text, exp.Command(this="ALTER"), (), False) if is_layout else parse_statement(text, frames)
     lookup = TableLookup(spark, lake, names, frames, prepare)
     if isinstance(statement.tree, exp.Query | exp.Values):
         return run_query(lookup, statement, args)
-    return WriteStatement(lookup, statement, args, verbs or names.__getitem__).run()
+    scope = StatementScope(lookup, statement, args, verbs or names.__getitem__)
+    if isinstance(statement.tree, exp.Describe) or is_show(statement.tree):
+        return ShowStatement(scope).run()
+    defines = isinstance(statement.tree, exp.Create | exp.Drop | exp.Alter | exp.Comment | exp.Command)
+    return scope.result(DdlStatement(scope).run() if defines else WriteStatement(scope).run())

@@ -1,0 +1,236 @@
+"""Run statements of Spark's SQL that define tables, by the verbs of a lake: CREATE, ALTER, COMMENT, DROP."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ducklake_orch.catalog.metadata import TableDef
+from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.results import WriteResult
+from ducklake_orch.spark.sql.clauses import AlteredLayout, added_columns_of, altered_layout_of, columns_of
+from ducklake_orch.spark.sql.lake_moment import lake_moment
+from ducklake_orch.spark.sql.statement import Node
+from ducklake_orch.spark.sql.statement_scope import StatementScope
+from ducklake_orch.spark.sql.table_lookup import LakeTableName
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+# Partition transforms of Spark's SQL whose names in DuckLake are others.
+_TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
+# What a default is made of; casts are functions to sqlglot, too.
+_CONSTANT = (exp.Literal, exp.Neg, exp.Boolean, exp.Null, exp.Cast)
+_SCHEMAS = ("SCHEMA", "DATABASE")
+
+
+@dataclass(frozen=True)
+class DdlStatement:
+    """A statement that defines tables, with what it can name."""
+
+    scope: StatementScope
+
+    def run(self) -> WriteResult | None:
+        """Run the statement; return the result of the verb, if it has one."""
+        statement = self.scope.statement
+        match statement.tree:
+            case exp.Create() | exp.Drop() as schema if schema.args.get("kind") in _SCHEMAS:
+                self._schema(schema)
+                return None
+            case exp.Create() as create:
+                return self._create(create)
+            case exp.Drop() as drop:
+                self._drop(drop)
+                return None
+            case exp.Alter() as alter:
+                return self._alter(alter)
+            case exp.Comment() as comment:
+                return self._comment(comment)
+        if (layout := altered_layout_of(statement.text)) is not None:
+            return self._alter_layout(layout)
+        words = " ".join(statement.text.split()[:2]).upper()
+        raise UnsupportedStatementError(
+            f"`sql` does not run {words}.", remedy="Run the statement in DuckDB's SQL, by `lake.execute`."
+        )
+
+    # --- CREATE and DROP -----------------------------------------------------------------------------------------
+
+    def _schema(self, statement: exp.Create | exp.Drop) -> None:
+        verb = "CREATE" if isinstance(statement, exp.Create) else "DROP"
+        nodes = [statement.this] if verb == "CREATE" else statement.args["tables"]
+        parts = [part.name for part in nodes[0].parts]
+        lakes = {folded(name): name for name in self.scope.lookup.lakes}
+        lake: Any = self.scope.lookup.default
+        if len(parts) == 2 and folded(parts[0]) in lakes:
+            lake = self.scope.lookup.lakes[lakes[folded(parts[0])]]
+        elif len(parts) != 1 or len(nodes) != 1 or statement.args.get("properties"):
+            raise UnsupportedStatementError(f"`sql` does not run this {verb} SCHEMA.", remedy="Name one schema only.")
+        if self.scope.lookup.prepare is not None:
+            raise UnsupportedStatementError(
+                f"`sql` does not run {verb} SCHEMA in a transaction.",
+                remedy="Create a table `schema.table`: the schema is created with it.",
+            )
+        exists = {"CREATE": "IF NOT EXISTS ", "DROP": "IF EXISTS "}[verb] if statement.args.get("exists") else ""
+        cascade = " CASCADE" if statement.args.get("cascade") else ""
+        lake.execute(f"{verb} SCHEMA {exists}{identifier(parts[-1])}{cascade}").raise_for_error()
+
+    def _create(self, create: exp.Create) -> WriteResult | None:
+        if create.args.get("kind") != "TABLE" or create.args.get("replace"):
+            raise UnsupportedStatementError(
+                "`sql` creates new tables only.", remedy='Call `lake.create_table("table", schema)`.'
+            )
+        scope = self.scope
+        target, exists = scope.named(create.this), bool(create.args.get("exists"))
+        verbs, table = scope.verbs(target.lake), str(target.table)
+        layout = _layout(create)
+        if create.expression is not None and "comment" not in layout:
+            return verbs.write(scope.query(), table, mode="ignore" if exists else "error", **layout)  # type: ignore[no-any-return]
+        if create.expression is not None or not isinstance(create.this, exp.Schema):
+            raise UnsupportedStatementError(
+                "`sql` creates tables from columns, or from a query without a comment.",
+                remedy='Call `lake.create_table("table", schema, comment="…")`, and INSERT the rows.',
+            )
+        schema = self._fields(columns_of(scope.statement.text, scope.statement.references[0].end))
+        verbs.create_table(table, schema, if_not_exists=exists, **layout)
+        return None
+
+    def _drop(self, drop: exp.Drop) -> None:
+        if drop.args.get("kind") != "TABLE" or any(map(drop.args.get, ("cascade", "purge", "temporary"))):
+            raise UnsupportedStatementError(
+                "`sql` drops tables and schemas only.", remedy="Run the statement in DuckDB's SQL, by `lake.execute`."
+            )
+        target = self.scope.named(drop.find(exp.Table))
+        lake, table = self.scope.lake(target), str(target.table)
+        if self.scope.lookup.prepare is not None:
+            self.scope.lookup.prepare(target.table)
+        if lake.exists(table) or not drop.args.get("exists"):
+            self.scope.verbs(target.lake).drop_table(table)
+
+    # --- ALTER and COMMENT ---------------------------------------------------------------------------------------
+
+    def _alter(self, alter: exp.Alter) -> WriteResult:
+        actions = alter.args["actions"]
+        match actions[0] if len(actions) == 1 else None:
+            case exp.ColumnDef() | exp.Schema():
+                arguments: dict[str, Any] = {"add_columns": self._fields(added_columns_of(self.scope.statement.text))}
+            case exp.Drop() as drop if str(drop.args.get("kind")).startswith("COLUMN"):
+                tables = drop.args["tables"]
+                dropped = tables[0].expressions if isinstance(tables[0], exp.Schema) else tables
+                arguments = {"drop_columns": [_column(node) for node in dropped]}
+            case exp.RenameColumn() as rename:
+                arguments = {"rename_columns": {_column(rename.this): _column(rename.args["to"])}}
+            case exp.AlterColumn() as column:
+                arguments = self._altered_column(column)
+            case _:
+                raise UnsupportedStatementError(
+                    "`sql` does not run this ALTER TABLE.",
+                    remedy="Call `lake.alter_table`, or run it in DuckDB's SQL, by `lake.execute`.",
+                )
+        return self._altered(self.scope.existing(alter.this), **arguments)
+
+    def _altered_column(self, column: exp.AlterColumn) -> dict[str, Any]:
+        name = _column(column.this)
+        if (kind := column.args.get("dtype")) is not None:
+            return {"change_types": {name: kind.sql("duckdb")}}
+        if (comment := column.args.get("comment")) is not None:
+            return {"column_comments": {name: comment.name}}
+        if column.args.get("allow_null"):
+            return {"allow_nulls": [name]}
+        default = column.args.get("default")
+        if default is None and column.args.get("drop"):
+            return {"set_defaults": {name: None}}
+        if not isinstance(default, _CONSTANT) or not all(
+            isinstance(node, _CONSTANT) for node in default.find_all(exp.Func)
+        ):
+            raise UnsupportedStatementError(
+                "`sql` sets constants as defaults only.", remedy='Run `lake.execute("ALTER TABLE … SET DEFAULT …")`.'
+            )
+        row = self.scope.lookup.spark.sql(f"SELECT {default.sql('spark')}").first()
+        return {"set_defaults": {name: row[0] if row else None}}
+
+    def _comment(self, comment: exp.Comment) -> WriteResult:
+        kind, node, text = comment.args["kind"], comment.this, comment.expression.name
+        if kind == "TABLE":
+            return self._altered(self.scope.existing(node), comment=text)
+        if kind != "COLUMN" or not isinstance(node, exp.Column) or not node.table:
+            raise UnsupportedStatementError(
+                f"`sql` does not run COMMENT ON {kind}.", remedy="Comment on a table, or on a column as `table.column`."
+            )
+        parts = [part.name for part in node.parts]
+        table = exp.Table(**dict(zip(("this", "db", "catalog"), map(exp.to_identifier, parts[-2::-1]), strict=False)))
+        return self._altered(self.scope.existing(table), column_comments={parts[-1]: text})
+
+    def _alter_layout(self, layout: AlteredLayout) -> WriteResult:
+        target = self.scope.existing(exp.to_table(layout.table, dialect="spark"))
+        if layout.clause == "ORDERED":
+            return self._altered(target, sort_by=[key.replace("`", '"') for key in layout.keys])
+        table = lake_moment(self.scope.lake(target), [target.table]).tables[target.table.key]
+        keys, given = _keys(table), [_transform(exp.maybe_parse(key, dialect="spark")) for key in layout.keys]
+        if layout.clause != "ADD":
+            if given[0] not in keys:
+                raise ConfigError(
+                    f"`{target.table}` is not partitioned by {given[0]}.", remedy=f"Its keys are {', '.join(keys)}."
+                )
+            keys = [given[1] if key == given[0] and len(given) > 1 else key for key in keys]
+            keys = [key for key in keys if key != given[0]]
+        return self._altered(target, partition_by=keys + given if layout.clause == "ADD" else keys)
+
+    def _altered(self, target: LakeTableName, **arguments: Any) -> WriteResult:
+        return self.scope.verbs(target.lake).alter_table(str(target.table), **arguments)  # type: ignore[no-any-return]
+
+    def _fields(self, columns: str) -> "StructType":
+        """Return the columns of a definition as Spark reads it."""
+        from pyspark.errors import ParseException
+
+        try:
+            return self.scope.lookup.spark.createDataFrame([], columns).schema
+        except ParseException as error:
+            reason = str(error).strip().splitlines()[0]
+        raise UnsupportedStatementError(
+            f"`sql` does not understand the columns `{columns[:80]}`: {reason}",
+            remedy="Write names, types, NOT NULL and COMMENT; set defaults by ALTER COLUMN … SET DEFAULT.",
+        )
+
+
+def _layout(create: exp.Create) -> dict[str, Any]:
+    """Return the partition keys and the comment of a new table."""
+    properties = create.args.get("properties")
+    found: dict[str, Any] = {}
+    for part in properties.expressions if properties is not None else ():
+        if isinstance(part, exp.PartitionedByProperty) and not part.find(exp.ColumnDef):
+            found["partition_by"] = [_transform(key) for key in part.this.expressions]
+        elif isinstance(part, exp.SchemaCommentProperty):
+            found["comment"] = part.this.name
+        elif not (isinstance(part, exp.FileFormatProperty) and str(part.sql("spark")).lower().endswith("ducklake")):
+            raise UnsupportedStatementError(
+                f"`sql` does not run CREATE TABLE with `{part.sql('spark')}`.",
+                remedy='Call `lake.create_table("table", schema)`, which takes options and a comment.',
+            )
+    return found
+
+
+def _column(node: Node) -> str:
+    """Return the name of a top-level column."""
+    if isinstance(node, exp.Column) and len(node.parts) > 1:
+        raise UnsupportedStatementError(
+            f"`sql` does not alter the nested column `{node.sql('spark')}`.", remedy="Use `lake.execute`."
+        )
+    return node.name
+
+
+def _keys(table: TableDef) -> list[str]:
+    """Return the partition keys of a table, as `_transform` writes them."""
+    keys = []
+    for field in table.key_fields:
+        name, (transform, _, count) = table.column(field.column_id).name, field.transform.partition("(")
+        inner = f"{count.rstrip(')')}, {name}" if count else name
+        keys.append(name if transform == "identity" else f"{transform}({inner})")
+    return keys
+
+
+def _transform(key: Node) -> str:
+    text = key.sql("spark")
+    name, separator, rest = text.partition("(")
+    rest = rest.replace("`", "")
+    return f"{_TRANSFORMS.get(name.lower(), name.lower())}({rest}" if separator else text.replace("`", "")

@@ -1,0 +1,123 @@
+"""Run statements of Spark's SQL that describe a lake: SHOW and DESCRIBE, with the columns that Spark returns."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sqlglot import exp
+
+from ducklake_orch.engine.quoting import folded
+from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
+from ducklake_orch.spark.sql.clauses import Shown, shown_of
+from ducklake_orch.spark.sql.lake_moment import lake_moment
+from ducklake_orch.spark.sql.metadata_frames import metadata_frame
+from ducklake_orch.spark.sql.statement import Node
+from ducklake_orch.spark.sql.statement_scope import StatementScope
+from ducklake_orch.spark.sql.table_lookup import LakeTableName
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_SCHEMAS = ("SCHEMAS", "DATABASES", "NAMESPACES")
+
+
+def is_show(tree: Node) -> bool:
+    """Whether a statement is SHOW, which sqlglot does not parse."""
+    return isinstance(tree, exp.Command) and str(tree.this).upper() == "SHOW"
+
+
+@dataclass(frozen=True)
+class ShowStatement:
+    """A statement that describes a lake, with what it can name."""
+
+    scope: StatementScope
+
+    def run(self) -> "DataFrame":
+        """Run the statement."""
+        if isinstance(self.scope.statement.tree, exp.Describe):
+            return self._describe(self.scope.statement.tree)
+        shown = shown_of(self.scope.statement.text)
+        create = self.scope.lookup.spark.createDataFrame
+        match shown.what:
+            case "TABLES":
+                return create(list(self._tables(shown)), "namespace STRING, tableName STRING, isTemporary BOOLEAN")
+            case "COLUMNS":
+                fields = self._fields(self._shown_table(shown))
+                return create([(field.name,) for field in fields], "col_name STRING")
+            case "PARTITIONS":
+                name = self._shown_table(shown)
+                found = self.scope.lake(name).table(str(name.table)).partitions()
+                rows = ["/".join(f"{key}={value}" for key, value in partition.values.items()) for partition in found]
+                return create([(row,) for row in rows], "partition STRING")
+            case what if what in _SCHEMAS:
+                names = sorted({schema for schema, _ in self._names(self.scope.lookup.default)})
+                return create([(name,) for name in names if shown.fits(name)], "namespace STRING")
+        raise UnsupportedStatementError(
+            f"`sql` does not run SHOW {shown.what}.",
+            remedy="It runs SHOW TABLES, SCHEMAS, COLUMNS and PARTITIONS; `lake.execute` runs DuckDB's SHOW.",
+        )
+
+    def _tables(self, shown: Shown) -> Iterator[tuple[str, str, bool]]:
+        parts = [part.name for part in exp.to_table(shown.within, dialect="spark").parts] if shown.within else ["main"]
+        lake, schema = self.scope.lookup.default, parts[-1]
+        if len(parts) > 1:
+            lake = self.scope.lake(self.scope.named(exp.to_table(f"{shown.within}.t", dialect="spark")))
+        names = self._names(lake)
+        if folded(schema) not in {folded(known) for known, _ in names}:
+            raise ObjectNotFoundError(f"There is no schema `{schema}`.", remedy="SHOW SCHEMAS lists them.")
+        for known, table in names:
+            if table and folded(known) == folded(schema) and shown.fits(table):
+                yield known, table, False
+
+    def _names(self, lake: Any) -> list[tuple[str, str]]:
+        """Return all schemas, each with its tables and views, and once without one."""
+        if self.scope.lookup.prepare is not None:
+            raise UnsupportedStatementError(
+                "`sql` does not list tables in a transaction or stage.", remedy="Call `lake.sql` without one."
+            )
+        alias = lake.config.alias
+        with lake.connect(read_only=True) as con:
+            return sorted(
+                con.execute(
+                    "SELECT schema_name, '' FROM duckdb_schemas() WHERE database_name = $1 UNION ALL"
+                    " SELECT schema_name, table_name FROM duckdb_tables() WHERE database_name = $1 UNION ALL"
+                    " SELECT schema_name, view_name FROM duckdb_views() WHERE database_name = $1 AND NOT internal",
+                    [alias],
+                ).fetchall()
+            )
+
+    # --- DESCRIBE ------------------------------------------------------------------------------------------------
+
+    def _describe(self, describe: exp.Describe) -> "DataFrame":
+        style = str(describe.args.get("style") or "").upper()
+        if not isinstance(describe.this, exp.Table) or style not in ("", "EXTENDED", "FORMATTED", "HISTORY"):
+            raise UnsupportedStatementError("`sql` describes tables only.", remedy="Write DESCRIBE [EXTENDED] table.")
+        name = self.scope.existing(describe.this)
+        if style == "HISTORY":
+            return metadata_frame(
+                self.scope.lookup.spark, lake_moment(self.scope.lake(name), [name.table]), name.table, "history"
+            )
+        rows = [
+            (field.name, field.dataType.simpleString(), field.metadata.get("comment")) for field in self._fields(name)
+        ]
+        table = self.scope.lake(name).table(str(name.table))
+        if keys := [(column.name, column.partition) for column in table.schema() if column.partition]:
+            texts = [column if transform == "identity" else f"{transform}({column})" for column, transform in keys]
+            rows += [("# Partitioning", "", ""), *((f"Part {n}", text, "") for n, text in enumerate(texts))]
+        if style:
+            listed = self.scope.lake(name).tables(rows=True)
+            found = next(one for one in listed if name.table.names(one.schema, one.table))
+            facts = {"Name": str(name.table), "Comment": found.comment or "", "Rows": found.rows}
+            facts |= {"Files": found.file_count, "Bytes": found.file_bytes}
+            rows += [("# Detailed Table Information", "", ""), *((key, str(value), "") for key, value in facts.items())]
+        return self.scope.lookup.spark.createDataFrame(rows, "col_name STRING, data_type STRING, comment STRING")
+
+    def _shown_table(self, shown: Shown) -> LakeTableName:
+        if shown.within is None:
+            raise UnsupportedStatementError(
+                f"SHOW {shown.what} names no table.", remedy=f"Write SHOW {shown.what} IN …"
+            )
+        return self.scope.existing(exp.to_table(shown.within, dialect="spark"))
+
+    def _fields(self, name: LakeTableName) -> Any:
+        return self.scope.lake(name).read(str(name.table), self.scope.lookup.spark).schema.fields
