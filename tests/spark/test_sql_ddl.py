@@ -148,6 +148,23 @@ def test_tables_columns_and_partitions_are_shown_as_spark_shows_them(lake: DuckL
     assert [row[0] for row in shown("DESCRIBE HISTORY orders")] == [1]
 
 
+def test_procedures_are_called(lake: DuckLake, spark: SparkSession) -> None:
+    for number in range(3):
+        lake.sql(spark, f"INSERT INTO orders VALUES ({number}, 'x', {number})")
+    steps = lake.sql(spark, "CALL maintain(array('merge', 'flush'), dry_run => true)").collect()
+    assert {step.operation for step in steps} == {"merge", "flush"}
+    assert {step.status for step in steps} <= {"planned", "skipped"}
+    (result,) = lake.sql(spark, "CALL shop.rollback(table => 'orders', to_snapshot => 1)").collect()
+    assert (result.table, result.to_snapshot, result.snapshot_id) == ("main.orders", 1, 5)
+    assert lake.table("orders").count() == 4
+    with lake.transaction() as tx:
+        tx.sql(spark, "CALL rollback('orders', 2)")
+        tx.sql(spark, "DELETE FROM orders WHERE region = 'x'")
+    assert lake.table("orders").count() == 4
+    (step,) = (step for step in lake.sql(spark, "CALL maintain('expire')").collect())
+    assert step.operation == "expire"
+
+
 @pytest.mark.parametrize("statement", ["ALTER TABLE orders ADD COLUMN x INT", "COMMENT ON TABLE orders IS 'c'"])
 def test_definitions_are_part_of_a_transaction(lake: DuckLake, spark: SparkSession, statement: str) -> None:
     with lake.transaction() as tx:
@@ -176,6 +193,10 @@ def test_definitions_are_part_of_a_transaction(lake: DuckLake, spark: SparkSessi
         ("SHOW TABLES IN nowhere", ObjectNotFoundError, "no schema `nowhere`"),
         ("SHOW COLUMNS", UnsupportedStatementError, "names no table"),
         ("DESCRIBE FUNCTION abs", DuckLakeOrchError, "abs"),
+        ("CALL mantain()", UnsupportedStatementError, "Did you mean `maintain`"),
+        ("CALL rollback('orders')", UnsupportedStatementError, "a table and a snapshot"),
+        ("CALL maintain(speed => 3)", UnsupportedStatementError, "no argument `speed`"),
+        ("CALL maintain(1 + 2)", UnsupportedStatementError, "no constant"),
         ("ANALYZE TABLE orders COMPUTE STATISTICS", UnsupportedStatementError, "lake.execute"),
     ],
 )  # fmt: skip

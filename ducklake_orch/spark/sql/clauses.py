@@ -206,6 +206,20 @@ def shown_of(text: str) -> Shown:
     return Shown(what, within, pattern)
 
 
+def call_of(text: str) -> tuple[str, list[tuple[str | None, str]]]:
+    """Return the procedure of CALL, and its arguments with the names that are given."""
+    words = _Words(text.split(maxsplit=1)[-1])  # sqlglot takes what follows CALL for one word
+    opening = words.find("(")
+    if not opening or not words.cut(opening).endswith(")"):
+        raise UnsupportedStatementError(f"`{text[:80]}` calls nothing.", remedy="Write `CALL procedure(arguments)`.")
+    arguments: list[tuple[str | None, str]] = []
+    for part in _listed(words.cut(opening)):
+        name, arrow, value = part.partition("=>")
+        if part:
+            arguments.append((name.strip(), value.strip()) if arrow and name.strip().isidentifier() else (None, part))
+    return words.cut(0, opening), arguments
+
+
 def merge_of(text: str) -> Merge:
     """Return the parts of MERGE."""
     words = _Words(text)

@@ -7,6 +7,7 @@ from sqlglot import exp
 
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
+from ducklake_orch.spark.sql.call_statement import CallStatement, is_call
 from ducklake_orch.spark.sql.clauses import altered_layout_of
 from ducklake_orch.spark.sql.ddl_statement import DdlStatement
 from ducklake_orch.spark.sql.run_query import Args, run_query
@@ -56,5 +57,7 @@ def run_sql(
     scope = StatementScope(lookup, statement, args, verbs or names.__getitem__)
     if isinstance(statement.tree, exp.Describe) or is_show(statement.tree):
         return ShowStatement(scope).run()
+    if is_call(statement.tree):
+        return CallStatement(scope).run()
     defines = isinstance(statement.tree, exp.Create | exp.Drop | exp.Alter | exp.Comment | exp.Command)
     return scope.result(DdlStatement(scope).run() if defines else WriteStatement(scope).run())
