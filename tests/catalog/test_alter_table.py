@@ -88,8 +88,11 @@ def described(lake: DuckLake, table: str) -> dict[str, object]:
     return found | {"schema": schema, "read": lake.read(table).sort_by("id").to_pylist()}
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("what", ALTERATIONS)
+CASES = [(what, "alone") for what in ALTERATIONS]
+CASES += [(what, way) for what in ("several at once", "partition", "comments") for way in ("transaction", "stage")]
+
+
+@pytest.mark.parametrize(("what", "way"), CASES)
 @catalogs(quick=[SQLITE])
 def test_a_table_is_altered_as_the_engine_alters_it(lake: DuckLake, what: str, way: str) -> None:
     arguments, statements = ALTERATIONS[what]
