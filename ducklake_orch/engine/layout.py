@@ -131,7 +131,20 @@ def _sort_term(spec: str, columns: Sequence[str]) -> SortTerm:
                 f"The sort key `{spec}` is neither a column nor an expression.", remedy=nearest(spec, columns)
             )
         sql = expression.strip()
+        known = {*map(folded, columns)}
+        if (unknown := next((used for used in used_columns(sql) if used not in known), None)) is not None:
+            raise ConfigError(
+                f"The sort key `{spec}` is of `{unknown}`, which is no column.", remedy=nearest(unknown, columns)
+            )
     return SortTerm(sql, (direction or "").upper(), f"NULLS {nulls.upper()}" if nulls else "")
+
+
+def used_columns(expression: str) -> list[str]:
+    """Return the folded names of the top-level columns that an expression in DuckDB's SQL uses."""
+    import sqlglot
+
+    found = sqlglot.parse_one(expression, dialect="duckdb").find_all(sqlglot.exp.Column)
+    return [folded(column.parts[0].name) for column in found]
 
 
 def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:

@@ -188,6 +188,25 @@ MEANWHILE: dict[str, tuple[Verb, Verb, str | None]] = {
         lambda lake: lake.alter_table("t", set_defaults={"n": 3}),
         "The column `n`",
     ),
+    "a name and sort keys": (
+        lambda tx: tx.alter_table("t", rename_columns={"n": "m"}),
+        lambda lake: lake.alter_table("t", sort_by=["n"]),
+        "The sort keys",
+    ),
+    "a new column and sort keys": (
+        lambda tx: tx.alter_table("t", add_columns={"x": "INTEGER"}),
+        lambda lake: lake.alter_table("t", sort_by=["n"]),
+        None,
+    ),
+    "a deletion between names and rows that it would delete": (
+        lambda tx: [
+            tx.alter_table("t", rename_columns={"id": "n", "n": "id"}),
+            tx.delete("t", "id = 2 OR id = 10"),
+            tx.alter_table("t", rename_columns={"id": "n", "n": "id"}),
+        ],
+        lambda lake: lake.write(pa.table({"id": [4], "n": pa.array([10], pa.int32())}), "t", mode="append"),
+        "it added the file",
+    ),
     "a comment and rows": (
         lambda tx: tx.alter_table("t", comment="c", sort_by=["id"]),
         lambda lake: lake.write(ROWS, "t", mode="append"),
@@ -233,6 +252,9 @@ def test_altering_conflicts_with_what_depends_on_the_old_definition(lake: DuckLa
         ({"drop_columns": ["region"]}, "`region` is a partition key"),
         ({"rename_columns": {"n": "ID"}}, "has a column `ID` already"),
         ({"rename_columns": {"id": "x"}}, "is sorted by `id`"),
+        ({"drop_columns": ["ID"]}, "is sorted by `id`"),
+        ({"drop_columns": "n"}, "is not a list"),
+        ({"set_defaults": {"region": "NULL"}}, "cannot be the text NULL"),
         ({"add_columns": {"n": "INTEGER"}}, "has a column `n` already"),
         ({"add_columns": {"x": "INTEGER NOT NULL"}}, "NOT NULL"),
         ({"add_columns": {"x": "INTEGR"}}, "a type that DuckDB does not know"),
@@ -242,6 +264,8 @@ def test_altering_conflicts_with_what_depends_on_the_old_definition(lake: DuckLa
         ({"partition_by": ["yeer(n)"]}, "Unknown transform"),
         ({"partition_by": ["bucket(4, n)"]}, "has files"),
         ({"sort_by": ["nn +"]}, "neither a column nor an expression"),
+        ({"sort_by": ["nn"]}, "of `nn`, which is no column"),
+        ({"sort_by": ["abs(id + nn)"]}, "of `nn`, which is no column"),
         ({"allow_nulls": ["zz"]}, "no column `zz`"),
     ],
 )  # fmt: skip
@@ -254,6 +278,27 @@ def test_what_cannot_be_altered_is_refused_with_the_way_on(
     with pytest.raises(ConfigError, match=message.replace("(", r"\(").replace("+", r"\+")):
         lake.alter_table("t", **arguments)
     assert lake.snapshots(limit=1)[0].snapshot_id == before
+
+
+@catalogs(quick=[SQLITE])
+def test_a_column_whose_field_is_a_sort_key_is_not_dropped(lake: DuckLake) -> None:
+    lake.write(pa.table({"id": [1], "s": [{"a": 1}]}), "t", mode="error", sort_by=["s.a"])
+    with pytest.raises(ConfigError, match="is sorted by `s`"):
+        lake.alter_table("t", drop_columns=["s"])
+    lake.alter_table("t", drop_columns=["s"], sort_by=["id"])
+    lake.write(pa.table({"id": [2]}), "t", mode="append")
+    assert lake.table("t").count() == 2
+
+
+@catalogs(quick=[SQLITE])
+def test_a_replacement_between_changes_of_keys_replaces_what_it_did_in_the_transaction(lake: DuckLake) -> None:
+    lake.write(pa.table({"id": [1, 2, 3], "a": [1, 2, 3], "b": [3, 2, 1]}), "t", mode="error", partition_by=["a"])
+    with lake.transaction() as tx:
+        tx.alter_table("t", partition_by=["b"])
+        tx.write(pa.table({"id": [9], "a": [7], "b": [1]}), "t", mode="overwrite_partitions")
+        tx.alter_table("t", partition_by=["a"])
+    assert sorted(lake.read("t")["id"].to_pylist()) == [1, 2, 9]
+    assert lake.fsck(deep=True).findings == []
 
 
 @catalogs(quick=[SQLITE])

@@ -73,11 +73,17 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
 
 
 def _judge_altered_columns(change: TableChange, known: TableDef, current: TableDef) -> None:
-    """Check that no column that the change alters has got another default value since.
+    """Check that no column that the change alters has got another default value, or become a sort key, since.
 
     Raises:
         StalePlanError: When one has.
     """
+    names = {column.column_id: column.name for column in change.target.columns}
+    if current.sort != known.sort and any(names.get(column.column_id) != column.name for column in known.columns):
+        raise StalePlanError(
+            f"The sort keys of `{change.table}` changed during the write.",
+            remedy="Retry the change: planned again, it can succeed.",
+        )
     now, target = ({column.column_id: column for column in table.columns} for table in (current, change.target))
     for column in known.columns:
         if target.get(column.column_id) != column != now[column.column_id]:

@@ -60,9 +60,17 @@ class DraftedTable:
         removals = [change.remove for change in self.changes if change.remove is not None]
         base = self.adopted.table if self.adopted else target
         kinds: list[type] = [Everything]
-        kinds += [Matching] if base.columns == target.columns else []
-        kinds += [Partitions] if base.key_fields == target.key_fields else []
+        kinds += [Matching] if self.keeps_columns(base) else []
+        kinds += [Partitions] if self.keeps_keys(base) else []
         return all(isinstance(removal, tuple(kinds)) for removal in removals)
+
+    def keeps_columns(self, base: TableDef) -> bool:
+        """Whether all verbs had the columns of the base."""
+        return all(change.target.columns == base.columns for change in self.changes)
+
+    def keeps_keys(self, base: TableDef) -> bool:
+        """Whether all verbs had the partition keys of the base."""
+        return all(change.target.key_fields == base.key_fields for change in self.changes)
 
     @property
     def files(self) -> dict[str, NewFile]:
@@ -188,7 +196,7 @@ def _removal(
     """Return what the commit retires, and the delete files to add."""
     if staged.is_blind(now.table):
         return _blind(staged, base.table), None
-    is_same = (now.table.columns, now.table.key_fields) == (base.table.columns, base.table.key_fields)
+    is_same = staged.keeps_columns(base.table) and staged.keeps_keys(base.table)
     where = _condition(staged, base.table) if is_same else None
     live = {file.data_file_id: file for file in now.scan.files}
     whole = tuple(file for file in base.scan.files if file.data_file_id not in live)

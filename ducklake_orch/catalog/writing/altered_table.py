@@ -1,6 +1,6 @@
 """Build the definition of a table with other columns, partition keys or sort keys."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -10,7 +10,7 @@ import duckdb
 from ducklake_orch.catalog.metadata import ColumnDef, Metadata, TableDef, duckdb_type, inlines, refuse_reserved
 from ducklake_orch.catalog.writing.target_table import PROMOTIONS, columns_of, partition_spec, sort_keys
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.layout import column_comments, column_types
+from ducklake_orch.engine.layout import column_comments, column_types, used_columns
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError
 
@@ -41,6 +41,11 @@ class Alteration:
     partition_by: Sequence[str] | None = None
     sort_by: Sequence[str] | None = None
 
+    def __post_init__(self) -> None:
+        for name, given in (("drop_columns", self.drop), ("allow_nulls", self.allow_nulls)):
+            if isinstance(given, str):  # its letters may be columns, too
+                raise ConfigError(f"`{name}` = {given!r} is not a list.", remedy=f'Write `{name}=["{given}"]`.')
+
     def applied(self, metadata: Metadata, table: TableDef) -> TableDef:
         """Return the table as it will be.
 
@@ -67,7 +72,9 @@ class Alteration:
             )
         if self.sort_by is not None:
             sort = sort_keys(metadata.con, now, self.sort_by)
-        elif used_names := {*self.drop, *self.rename} & {*_columns_in(key.expression for key in sort)}:
+        elif used_names := {*map(folded, (*self.drop, *self.rename))} & {
+            name for key in sort for name in used_columns(key.expression)
+        }:
             raise ConfigError(
                 f"`{table}` is sorted by `{min(used_names)}`.", remedy="Give the sort keys as `sort_by`, too."
             )
@@ -136,6 +143,10 @@ class _Columns:
         for name, value in values.items():
             column = self._find(name)
             text = None if value is None else self._as_text(column, value)
+            if text == "NULL":
+                raise ConfigError(
+                    f"The default of `{column.name}` cannot be the text NULL: in a catalog, it stands for no default."
+                )
             self.replace(name, default=text, default_type="literal")
             if column.column_id not in existing:  # rows that exist already get the value, too
                 self.replace(name, initial_default=text)
@@ -163,14 +174,3 @@ class _Columns:
         if folded(column.name) in self._by_name:
             raise ConfigError(f"`{self._table}` has a column `{column.name}` already.")
         self._by_name[folded(column.name)] = column
-
-
-def _columns_in(expressions: Iterable[str]) -> list[str]:
-    """Return the names of the columns that expressions in DuckDB's SQL use."""
-    import sqlglot
-
-    return [
-        column.name
-        for expression in expressions
-        for column in sqlglot.parse_one(expression, dialect="duckdb").find_all(sqlglot.exp.Column)
-    ]
