@@ -144,7 +144,8 @@ def used_columns(expression: str) -> list[str]:
     import sqlglot
 
     found = sqlglot.parse_one(expression, dialect="duckdb").find_all(sqlglot.exp.Column)
-    return [folded(column.parts[0].name) for column in found]
+    # The parameters of a lambda look like columns.
+    return [folded(column.parts[0].name) for column in found if column.find_ancestor(sqlglot.exp.Lambda) is None]
 
 
 def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:

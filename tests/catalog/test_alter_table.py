@@ -267,6 +267,8 @@ def test_altering_conflicts_with_what_depends_on_the_old_definition(lake: DuckLa
         ({"sort_by": ["nn"]}, "of `nn`, which is no column"),
         ({"sort_by": ["abs(id + nn)"]}, "of `nn`, which is no column"),
         ({"allow_nulls": ["zz"]}, "no column `zz`"),
+        ({"rename_columns": {"n": 5}}, "5 is no name, type or comment"),
+        ({"drop_columns": [1]}, "1 is no name, type or comment"),
     ],
 )  # fmt: skip
 @catalogs(quick=[SQLITE])

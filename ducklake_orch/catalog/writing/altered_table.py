@@ -45,6 +45,11 @@ class Alteration:
         for name, given in (("drop_columns", self.drop), ("allow_nulls", self.allow_nulls)):
             if isinstance(given, str):  # its letters may be columns, too
                 raise ConfigError(f"`{name}` = {given!r} is not a list.", remedy=f'Write `{name}=["{given}"]`.')
+        texts = [*self.drop, *self.defaults, *self.allow_nulls]
+        for pairs in (self.rename, self.types, self.comments):
+            texts += [*pairs, *pairs.values()]
+        if (other := next((text for text in texts if not isinstance(text, str)), None)) is not None:
+            raise ConfigError(f"{other!r} is no name, type or comment.", remedy="Give texts.")
 
     def applied(self, metadata: Metadata, table: TableDef) -> TableDef:
         """Return the table as it will be.
