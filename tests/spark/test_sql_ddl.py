@@ -193,7 +193,7 @@ def test_definitions_are_part_of_a_transaction(lake: DuckLake, spark: SparkSessi
         ("SHOW TABLES IN nowhere", ObjectNotFoundError, "no schema `nowhere`"),
         ("SHOW COLUMNS", UnsupportedStatementError, "names no table"),
         ("DESCRIBE FUNCTION abs", DuckLakeOrchError, "abs"),
-        ("CALL mantain()", UnsupportedStatementError, "Did you mean `maintain`"),
+        ("CALL maintains()", UnsupportedStatementError, "Did you mean `maintain`"),
         ("CALL rollback('orders')", UnsupportedStatementError, "a table and a snapshot"),
         ("CALL maintain(speed => 3)", UnsupportedStatementError, "no argument `speed`"),
         ("CALL maintain(1 + 2)", UnsupportedStatementError, "no constant"),
