@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from contextvars import ContextVar
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -354,7 +355,9 @@ class Opened:
                 raise UnsupportedStatementError(
                     f"The transaction has dropped `{name}`.", remedy='Replace its rows instead: `mode="overwrite"`.'
                 )
-            result = verb(self.lake)
+            # The snapshots of the draft are no snapshots of the lake.
+            base = self._draft.base.snapshot_id
+            result = replace(verb(self.lake), snapshot_id=base, previous_snapshot_id=base)
         self._results.append(result)
         return result
 
@@ -374,8 +377,6 @@ class Opened:
 
     def publish(self, expect_snapshot: int | None = None, *, serializable: bool = False) -> TransactionResult:
         """Commit everything as one snapshot, or add it to the stage."""
-        from dataclasses import replace
-
         if (earlier := self._begun.earlier) is not None:
             snapshot, previous = earlier.snapshot_id, earlier.previous_snapshot_id
             return TransactionResult(snapshot, previous, self._results, replayed=True)

@@ -633,3 +633,14 @@ def test_arguments_that_apply_to_the_whole_are_refused_by_the_verbs(shop: DuckLa
             tx.write(ORDERS, "orders", mode="append")
     with pytest.raises(ConfigError, match="isolation"):
         shop.transaction(isolation="read committed")  # type: ignore[arg-type]
+
+
+@catalogs(quick=[SQLITE])
+def test_a_result_names_no_snapshot_of_the_draft(lake: DuckLake) -> None:
+    lake.write(pa.table({"id": [1]}), "t", mode="append")
+    (base,) = lake.snapshots(limit=1)
+    with lake.transaction() as tx:
+        results = [tx.write(pa.table({"id": [2]}), "t", mode="append"), tx.delete("t", "id = 1")]
+    assert {(result.snapshot_id, result.previous_snapshot_id) for result in results} == {(base.snapshot_id,) * 2}
+    assert tx.result is not None
+    assert {result.snapshot_id for result in tx.result.writes} == {base.snapshot_id + 1} == {tx.result.snapshot_id}
