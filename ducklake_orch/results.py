@@ -397,7 +397,7 @@ class StageInfo(Result):
         created: When it was created.
         expires: When maintenance discards it.
         base_snapshot: The snapshot that its verbs see, with what has been staged since.
-        tables: The names of the tables that it changes.
+        tables: The names of the tables that it changes, or has changed.
         status: `open`, `published`, or `expired` until maintenance discards it.
         snapshot_id: The snapshot that it was published as.
         stage_id: Distinguishes it from other stages that had or will have its name.

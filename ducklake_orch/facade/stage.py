@@ -178,9 +178,7 @@ class Stage:
             >>> [(table.table, table.rows_removed) for table in lake.stage("nightly").tables()]
             [('main.orders', 2)]
         """
-        from ducklake_orch.facade.stage_listing import staged_tables
-
-        return staged_tables(self._stored())
+        return self._stored().summaries
 
     def diff(self, table: str, limit: int | None = None) -> "pa.Table":
         """Return the rows of a table that publishing would add and remove, with a first column `change_type`.

@@ -1,8 +1,8 @@
-"""List stages, and the tables that each of them changes."""
+"""List stages."""
 
 from typing import TYPE_CHECKING
 
-from ducklake_orch.results import StagedTable, StageInfo
+from ducklake_orch.results import StageInfo
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.transactions import StoredStage
@@ -20,7 +20,7 @@ def list_stages(session: "Session") -> list[StageInfo]:
 
 def stage_info(stage: "StoredStage") -> StageInfo:
     """Return what `DuckLake.stages` lists of a stage."""
-    head, tables = stage.head, staged_tables(stage)
+    head, tables = stage.head, stage.summaries
     return StageInfo(
         stage_id=head.stage_id,
         name=head.name,
@@ -35,19 +35,3 @@ def stage_info(stage: "StoredStage") -> StageInfo:
         status="published" if head.snapshot_id is not None else "expired" if stage.is_past else "open",
         snapshot_id=head.snapshot_id,
     )
-
-
-def staged_tables(stage: "StoredStage") -> list[StagedTable]:
-    """Return the tables that a stage changes, by name."""
-    changes = sorted((table.change for table in stage.tables.values()), key=lambda change: str(change.name))
-    return [
-        StagedTable(
-            table=str(change.name),
-            rows_added=change.rows_added,
-            rows_removed=change.rows_removed,
-            files=len(change.files),
-            bytes=change.bytes,
-            is_dropped=change.drops,
-        )
-        for change in changes
-    ]

@@ -168,7 +168,9 @@ def test_a_stage_is_published_once(shop: DuckLake) -> None:
     again = stage.publish()
     assert again.replayed
     assert outcomes == {(again.snapshot_id, again.previous_snapshot_id)} == {(again.snapshot_id, again.snapshot_id - 1)}
-    assert shop.stages()[0].status == "published"
+    published = shop.stages()[0]
+    assert (published.status, published.tables, published.rows_added) == ("published", ["main.orders"], 1)
+    assert [table.rows_added for table in stage.tables()] == [1]
     assert rows(shop.read("orders")) == [*BEFORE, (9, "eu")]
     with pytest.raises(TransactionClosedError, match="was published as snapshot"):
         stage.write(orders(9), "orders", mode="append")

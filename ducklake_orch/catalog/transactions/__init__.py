@@ -19,13 +19,12 @@ if TYPE_CHECKING:
         publish_stage,
     )
     from ducklake_orch.catalog.transactions.stage_rows import (
-        StoredStage,
         create_stage,
         find_stage,
         find_stages,
         refuse_ended,
-        scoped_key,
         tables_in_use,
     )
+    from ducklake_orch.catalog.transactions.stored_stage import StoredStage, scoped_key
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from ducklake_orch.catalog.commit import TableChange, commit_changes
 from ducklake_orch.catalog.transactions.draft import Draft
 from ducklake_orch.catalog.transactions.publishing import CONFLICTS
-from ducklake_orch.catalog.transactions.stage_rows import StoredStage
+from ducklake_orch.catalog.transactions.stored_stage import StoredStage
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import TableName

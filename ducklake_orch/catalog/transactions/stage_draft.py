@@ -22,15 +22,12 @@ from ducklake_orch.catalog.transactions.restored_draft import RestoredDraft, as_
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedBeforeError,
     StagedMeanwhileError,
-    StageHead,
-    StoredStage,
-    StoredWork,
     find_stage,
     open_stage,
-    parsed_key,
     store_changes,
 )
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
+from ducklake_orch.catalog.transactions.stored_stage import StageHead, StoredStage, StoredWork, parsed_key
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point

@@ -13,14 +13,13 @@ from ducklake_orch.catalog.transactions.restored_draft import RestoredDraft
 from ducklake_orch.catalog.transactions.stage_draft import refusing_ended
 from ducklake_orch.catalog.transactions.stage_rows import (
     StagedMeanwhileError,
-    StageHead,
-    StoredStage,
     delete_stage,
     end_stage,
     find_stages,
     mark_published,
     open_stage,
 )
+from ducklake_orch.catalog.transactions.stored_stage import StageHead, StoredStage
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write, refuse_read_only, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point

@@ -5,27 +5,29 @@ do not see each other in the lake's queue. A net change is stored only if no oth
 since it was read, so that a task never overwrites what another task staged.
 """
 
-import base64
-import hashlib
-import json
-import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import cached_property
-from typing import Any
 from uuid import uuid4
-
-from pydantic import TypeAdapter
 
 from ducklake_orch.catalog.commit import LEASES, end_stage_leases, lease_stage
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, text
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
+from ducklake_orch.catalog.transactions.stored_stage import (
+    StageHead,
+    StoredStage,
+    StoredTable,
+    StoredWork,
+    hash_of,
+    head_of,
+    text_of,
+    work_of,
+)
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.exactly_once import Write
-from ducklake_orch.engine.quoting import TableName, literal, table_name
+from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.errors import TransactionClosedError
 
 # Each text is stored in parts, because MySQL's TEXT has at most 65,535 bytes.
@@ -41,134 +43,12 @@ _HEAD, _WORK = "stage", "work "
 _LONGER = timedelta(days=1)
 
 
-@dataclass(frozen=True)
-class StageHead:
-    """What a stage is.
-
-    Attributes:
-        stage_id: Distinguishes it from other stages that had or will have its name.
-        lake: The mark of its lake: a lake that is created anew in the same catalog has other stages.
-        base_snapshot: The snapshot that its verbs see, with what was staged since.
-        author: Who created it.
-        snapshot_id: The snapshot that it was published as.
-        previous_snapshot: The snapshot before that one; the same if there was nothing to publish.
-        published: The keys of what it published, by write id.
-    """
-
-    stage_id: str
-    lake: str
-    name: str
-    base_snapshot: int
-    created: datetime
-    expires: datetime
-    author: str | None = None
-    snapshot_id: int | None = None
-    previous_snapshot: int | None = None
-    published: Mapping[str, str | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class StoredTable:
-    """The net change of a table, read only where it is needed.
-
-    Attributes:
-        version: The id of the write that stored it.
-        text: The change as it is stored.
-    """
-
-    version: str
-    text: str = field(repr=False)
-
-    @cached_property
-    def change(self) -> StoredChange:
-        """The net change."""
-        return _CHANGES.validate_json(_json_of(self.text))
-
-
-@dataclass(frozen=True)
-class StoredWork:
-    """What one block of verbs staged.
-
-    Attributes:
-        write_id: The id of the write that stored it.
-        key: The idempotency key and what it covers.
-        write_ids: The ids that are part of the names of its files.
-        files: The paths of the files that it wrote. Later work may have replaced them, but running tasks read them.
-        replays: Whether work with the key must not be done twice.
-    """
-
-    write_id: str
-    key: str | None
-    write_ids: tuple[str, ...]
-    files: tuple[str, ...]
-    replays: bool = True
-
-
-@dataclass(frozen=True)
-class StoredStage:
-    """A stage.
-
-    Attributes:
-        version: The id of the write that changed it last.
-        is_past: Whether its time is over, by the catalog's clock.
-        tables: The tables that it changes, by the hash of their names' keys.
-        works: What was staged, by write id; the tables tell what it amounts to.
-    """
-
-    head: StageHead
-    version: str
-    is_past: bool
-    tables: Mapping[str, StoredTable] = field(default_factory=dict)
-    works: Mapping[str, StoredWork] = field(default_factory=dict)
-
-    def table(self, name: TableName) -> StoredTable | None:
-        """Return what it did to a table; None if nothing."""
-        return self.tables.get(_hash(str(name.key)))
-
-    def versions(self, tables: Iterable[TableName]) -> dict[TableName, str | None]:
-        """Return the version of each table; None for one that it does not change."""
-        return {name: found.version if (found := self.table(name)) else None for name in tables}
-
-    @property
-    def keys(self) -> dict[str, str | None]:
-        """The idempotency keys of everything that was staged, by write id."""
-        return {**self.head.published, **{write_id: work.key for write_id, work in self.works.items()}}
-
-    def table_keys(self) -> dict[TableName, dict[str, bool]]:
-        """Return the idempotency keys of single tables, by the keys of their names, each with whether it replays."""
-        found: dict[TableName, dict[str, bool]] = {}
-        for write_id, scoped in self.keys.items():
-            table, key = parsed_key(scoped) if scoped is not None else (None, "")
-            if table is not None:
-                found.setdefault(table, {})[key] = write_id not in self.works or self.works[write_id].replays
-        return found
-
-    @property
-    def own_files(self) -> list[str]:
-        """The paths of all files that were written for it, without those of other programs."""
-        return sorted({path for work in self.works.values() for path in work.files})
-
-
 class StagedMeanwhileError(Exception):
     """Another task has staged a table since it was read; the work can be repeated on what it staged."""
 
 
 class StagedBeforeError(Exception):
     """Work with the same idempotency key is staged already."""
-
-
-_HEADS, _CHANGES, _WORKS = TypeAdapter(StageHead), TypeAdapter(StoredChange), TypeAdapter(StoredWork)
-
-
-def scoped_key(key: str | None, table: TableName | None = None) -> str | None:
-    """Return an idempotency key with what it covers: a table, or everything that a block stages."""
-    return None if key is None else json.dumps([str(table.key) if table else None, key])
-
-
-def parsed_key(scoped: str) -> tuple[TableName | None, str]:
-    """Return what a key covers, as `scoped_key` got it, and the key."""
-    table, key = json.loads(scoped)
-    return table_name(table).key if table is not None else None, key
 
 
 def create_stage(config: LakeConfig, name: str, ttl: timedelta, author: str | None) -> None:
@@ -190,7 +70,7 @@ def create_stage(config: LakeConfig, name: str, ttl: timedelta, author: str | No
 
 def find_stage(metadata: Metadata, name: str) -> StoredStage | None:
     """Return a stage; None if there is none of that name."""
-    return next(_stages(metadata, f"stage = {literal(_hash(name))}"), None)
+    return next(_stages(metadata, f"stage = {literal(hash_of(name))}"), None)
 
 
 def find_stages(metadata: Metadata) -> list[StoredStage]:
@@ -255,8 +135,8 @@ def store_changes(
         if now.versions(changes) != stage.versions(changes):
             raise StagedMeanwhileError
         for key, change in changes.items():
-            _store(transaction, head.name, _hash(str(key)), work.write_id, _text_of(_CHANGES, change) if change else "")
-        _store(transaction, head.name, f"{_WORK}{work.write_id}", work.write_id, _text_of(_WORKS, work))
+            _store(transaction, head.name, hash_of(str(key)), work.write_id, text_of(change) if change else "")
+        _store(transaction, head.name, f"{_WORK}{work.write_id}", work.write_id, text_of(work))
         _store_head(transaction, head, work.write_id)
         _lease(transaction, head, work.write_ids)
 
@@ -313,7 +193,8 @@ def mark_published(
     _delete(transaction, now.head.name)
     _end_leases(transaction, now)
     before = snapshot - 1 if previous is None else previous
-    head = replace(now.head, snapshot_id=snapshot, previous_snapshot=before, published=now.keys)
+    tables = tuple(now.summaries)
+    head = replace(now.head, snapshot_id=snapshot, previous_snapshot=before, published=now.keys, tables=tables)
     _store_head(transaction, head, f"published {snapshot}")
 
 
@@ -361,32 +242,34 @@ def _stages(metadata: Metadata, condition: str) -> Iterator[StoredStage]:
     now, lake = _now(metadata), metadata.lake_mark()
     for entries in parts.values():
         version, written = entries.pop(_HEAD)
-        head = _HEADS.validate_json(_json_of("".join(written)))
+        head = head_of("".join(written))
         if head.lake != lake:
             continue
         works, tables = {}, {}
         for entry, (stored_by, written) in entries.items():
             if entry.startswith(_WORK):
-                works[stored_by] = _WORKS.validate_json(_json_of("".join(written)))
+                works[stored_by] = work_of("".join(written))
             else:
                 tables[entry] = StoredTable(stored_by, "".join(written))
         yield StoredStage(head, version, head.expires <= now, tables, works)
 
 
 def _store_head(transaction: MetadataTransaction, head: StageHead, version: str) -> None:
-    _store(transaction, head.name, _HEAD, version, _text_of(_HEADS, head))
+    _store(transaction, head.name, _HEAD, version, text_of(head))
 
 
 def _store(transaction: MetadataTransaction, name: str, entry: str, version: str, data: str) -> None:
-    transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(_hash(name))} AND entry = {literal(entry)}")
+    transaction.change(
+        ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(hash_of(name))} AND entry = {literal(entry)}"
+    )
     for part, start in enumerate(range(0, len(data), _PART)):
         text_sql = transaction.dialect.typed_text(data[start : start + _PART])
-        values = ", ".join([literal(_hash(name)), literal(entry), str(part), literal(version), text_sql])
+        values = ", ".join([literal(hash_of(name)), literal(entry), str(part), literal(version), text_sql])
         transaction.change(ROWS.name, f"INSERT INTO {{}} (stage, entry, part, version, data) VALUES ({values})")
 
 
 def _delete(transaction: MetadataTransaction, name: str) -> None:
-    transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(_hash(name))}")
+    transaction.change(ROWS.name, f"DELETE FROM {{}} WHERE stage = {literal(hash_of(name))}")
 
 
 def _lease(transaction: MetadataTransaction, head: StageHead, write_ids: Sequence[str]) -> None:
@@ -399,19 +282,7 @@ def _end_leases(transaction: MetadataTransaction, stage: StoredStage) -> None:
     end_stage_leases(transaction, stage.head.stage_id, written)
 
 
-def _text_of(adapter: TypeAdapter[Any], value: object) -> str:
-    return base64.b64encode(zlib.compress(adapter.dump_json(value))).decode()
-
-
-def _json_of(stored: str) -> bytes:
-    return zlib.decompress(base64.b64decode(stored))
-
-
 def _now(metadata: Metadata) -> datetime:
     dialect = dialect_of(metadata.config)
     rows = metadata.rows(dialect.query(f"select {dialect.now_sql()}"))
     return datetime.fromtimestamp(int(rows[0][0]) / 1e6, UTC)
-
-
-def _hash(name: str) -> str:
-    return hashlib.sha256(name.encode()).hexdigest()
