@@ -59,7 +59,7 @@ def orders(raw: DataFrame) -> DataFrame:
 
 @dg.asset_check(asset=orders, blocking=True, description="No order is a duplicate or lacks an amount.")
 def orders_are_clean(orders: DataFrame) -> dg.AssetCheckResult:
-    """Check the orders of a day before anybody sees them."""
+    """Check the orders of a day before readers see them."""
     row = orders.agg(
         (f.count("*") - f.count_distinct("order_id")).alias("twice"), (f.count("*") - f.count("amount")).alias("empty")
     ).first()

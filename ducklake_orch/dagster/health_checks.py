@@ -91,7 +91,7 @@ def health_checks(
             opened: DuckLake = getattr(context.resources, lake).existing_lake()
             selected = _selected_checks(context)
             stored = _stored(opened, tables)
-            yield from _not_stored(opened, selected, {key: tables[key] for key in tables.keys() - stored.keys()})
+            yield from _not_stored(opened, selected, tables, stored)
             measured = [key for key in selected if key in stored or key == lake_asset]
             if not measured:
                 return
@@ -118,7 +118,7 @@ def health_checks(
             opened: DuckLake = getattr(context.resources, lake).existing_lake()
             selected = _selected_checks(context)
             stored = _stored(opened, tables)
-            yield from _not_stored(opened, selected, {key: tables[key] for key in tables.keys() - stored.keys()})
+            yield from _not_stored(opened, selected, tables, stored)
             checked = {key: stored[key] for key in selected if key in stored}
             findings = _findings(opened, list(checked.values())) if checked else []
             for key, table in checked.items():
@@ -175,9 +175,13 @@ def _stored(lake: DuckLake, tables: Mapping[dg.AssetKey, TableName]) -> dict[dg.
 
 
 def _not_stored(
-    lake: DuckLake, selected: Mapping[dg.AssetKey, Sequence[str]], missing: Mapping[dg.AssetKey, TableName]
+    lake: DuckLake,
+    selected: Mapping[dg.AssetKey, Sequence[str]],
+    tables: Mapping[dg.AssetKey, TableName],
+    stored: Mapping[dg.AssetKey, TableName],
 ) -> Iterator[dg.AssetCheckResult]:
-    """Return the results of the selected checks of assets that have no table; they pass if one is staged."""
+    """Return the results of the selected checks of assets that have no table; they pass if the table is staged."""
+    missing = {key: table for key, table in tables.items() if key not in stored}
     wanted = [(key, check) for key, checks in selected.items() if key in missing for check in checks]
     stages = [stage for stage in lake.stages() if stage.status == "open"] if wanted else []
     for key, check in wanted:

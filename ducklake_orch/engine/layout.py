@@ -134,7 +134,7 @@ def _sort_term(spec: str, columns: Sequence[str]) -> SortTerm:
         known = {*map(folded, columns)}
         if (unknown := next((used for used in used_columns(sql) if used not in known), None)) is not None:
             raise ConfigError(
-                f"The sort key `{spec}` is of `{unknown}`, which is no column.", remedy=nearest(unknown, columns)
+                f"The sort key `{spec}` uses `{unknown}`, which is not a column.", remedy=nearest(unknown, columns)
             )
     return SortTerm(sql, (direction or "").upper(), f"NULLS {nulls.upper()}" if nulls else "")
 
@@ -188,7 +188,7 @@ def _arrow_schema(schema: Any) -> Any:
         from pyspark.sql.pandas.types import to_arrow_schema
     except ImportError as error:
         raise MissingExtraError("A Spark schema needs pyspark.", remedy=install_extra("spark")) from error
-    # Newer versions of Spark want to know the zone of TIMESTAMP, which is an instant in every zone.
+    # Spark 4.3 requires a zone for TIMESTAMP. Any zone is right, because a TIMESTAMP is an instant.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
 

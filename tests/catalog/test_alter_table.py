@@ -13,7 +13,7 @@ from tests.support.backends import DUCKDB, MYSQL, POSTGRES, SQLITE, catalogs
 
 ROWS = pa.table({"id": [1, 2, 3], "region": ["eu", "us", "eu"], "n": pa.array([1, 2, None], pa.int32())})
 
-# What our verb gets, and the statements of the engine for the same.
+# The arguments of `alter_table`, and the engine's statements that do the same.
 ALTERATIONS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "add": ({"add_columns": {"note": "VARCHAR"}}, ["ALTER TABLE {} ADD COLUMN note VARCHAR"]),
     "add nested": (
@@ -74,7 +74,7 @@ def _in_stage(lake: DuckLake, table: str, arguments: dict[str, Any]) -> None:
 
 
 def described(lake: DuckLake, table: str) -> dict[str, object]:
-    """Return everything that readers see of a table, in DuckDB's words and ours."""
+    """Return everything that readers see of a table, by DuckDB and by ducklake-orch."""
     with lake.connect(read_only=True) as con:
         found = {
             "columns": con.execute(f"DESCRIBE {table}").fetchall(),
@@ -180,8 +180,8 @@ def test_verbs_of_a_transaction_see_what_earlier_verbs_altered(lake: DuckLake) -
 
 Verb = Callable[[Any], object]
 
-# What a transaction does, what commits meanwhile, and the conflict, if it is one.
-MEANWHILE: dict[str, tuple[Verb, Verb, str | None]] = {
+# What a transaction does, what is committed concurrently, and the conflict, if it is one.
+CONCURRENT: dict[str, tuple[Verb, Verb, str | None]] = {
     "keys and columns": (
         lambda tx: tx.alter_table("t", partition_by=["region"]),
         lambda lake: lake.alter_table("t", add_columns={"x": "INTEGER"}),
@@ -234,14 +234,14 @@ MEANWHILE: dict[str, tuple[Verb, Verb, str | None]] = {
 }
 
 
-@pytest.mark.parametrize("what", MEANWHILE)
+@pytest.mark.parametrize("what", CONCURRENT)
 @catalogs(quick=[SQLITE])
 def test_altering_conflicts_with_what_depends_on_the_old_definition(lake: DuckLake, what: str) -> None:
-    inside, meanwhile, conflict = MEANWHILE[what]
+    inside, concurrent, conflict = CONCURRENT[what]
     lake.write(ROWS, "t", mode="error")
     with nullcontext() if conflict is None else pytest.raises(ConflictError, match=conflict), lake.transaction() as tx:
         inside(tx)
-        meanwhile(lake)
+        concurrent(lake)
     snapshots = [snapshot.snapshot_id for snapshot in lake.snapshots()]
     assert max(snapshots) == 2 + (conflict is None)
     assert lake.fsck(deep=True).findings == []
@@ -264,15 +264,15 @@ def test_altering_conflicts_with_what_depends_on_the_old_definition(lake: DuckLa
         ({"add_columns": {"x": "INTEGR"}}, "a type that DuckDB does not know"),
         ({"change_types": {"n": "SMALLINT"}}, "`n` is INTEGER and cannot become SMALLINT. It can become BIGINT"),
         ({"change_types": {"region": "INTEGER"}}, "`region` is VARCHAR and cannot become INTEGER"),
-        ({"set_defaults": {"n": "many"}}, "'many' is no default for `n`, which is INTEGER"),
+        ({"set_defaults": {"n": "many"}}, "'many' cannot be the default of `n`, which is INTEGER"),
         ({"partition_by": ["yeer(n)"]}, "Unknown transform"),
         ({"partition_by": ["bucket(4, n)"]}, "has files"),
         ({"sort_by": ["nn +"]}, "neither a column nor an expression"),
-        ({"sort_by": ["nn"]}, "of `nn`, which is no column"),
-        ({"sort_by": ["abs(id + nn)"]}, "of `nn`, which is no column"),
+        ({"sort_by": ["nn"]}, "uses `nn`, which is not a column"),
+        ({"sort_by": ["abs(id + nn)"]}, "uses `nn`, which is not a column"),
         ({"allow_nulls": ["zz"]}, "no column `zz`"),
-        ({"rename_columns": {"n": 5}}, "5 is no name, type or comment"),
-        ({"drop_columns": [1]}, "1 is no name, type or comment"),
+        ({"rename_columns": {"n": 5}}, "5 is not a text"),
+        ({"drop_columns": [1]}, "1 is not a text"),
     ],
 )  # fmt: skip
 @catalogs(quick=[SQLITE])

@@ -35,6 +35,8 @@ def columns(lake: DuckLake) -> list[tuple[str, str, bool, str | None]]:
         ("ADD s STRUCT<a: INT, b: STRING>", {"s": ("STRUCT(a INTEGER, b VARCHAR)", None)}),
         ("DROP COLUMN n", {"n": None}),
         ("DROP COLUMNS (n, region)", {"n": None, "region": None}),
+        ("DROP COLUMN `n`, REGION", {"n": None, "region": None}),
+        ("DROP COLUMN IF EXISTS nn, N", {"n": None}),
         ("RENAME COLUMN n TO `m m`", {"n": None, "m m": ("INTEGER", None)}),
         ("ALTER COLUMN n TYPE BIGINT", {"n": ("BIGINT", None)}),
         ("ALTER COLUMN n COMMENT 'it\\'s n'", {"n": ("INTEGER", "it's n")}),
@@ -50,6 +52,17 @@ def test_columns_are_altered(
     assert {name: (kind, comment) for name, kind, _, comment in columns(lake)} == expected
     assert lake.table("orders").count() == 4
     assert lake.fsck().findings == []
+
+
+def test_drop_column_if_exists_ignores_missing_columns(lake: DuckLake, spark: SparkSession) -> None:
+    assert lake.sql(spark, "ALTER TABLE orders DROP COLUMN IF EXISTS nn").collect() == []
+    assert lake.snapshots(limit=1)[0].snapshot_id == 1
+
+
+def test_the_default_of_a_time_is_an_instant(lake: DuckLake, spark: SparkSession) -> None:
+    lake.sql(spark, "ALTER TABLE orders ADD COLUMN at TIMESTAMP")
+    lake.sql(spark, "ALTER TABLE orders ALTER COLUMN at SET DEFAULT TIMESTAMP'2024-05-01 12:00:00+02:00'")
+    assert lake.table("orders").schema()[-1].default == "2024-05-01 10:00:00+00"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +110,8 @@ def test_partition_and_sort_keys_are_altered(lake: DuckLake, spark: SparkSession
     assert keys() == [("region", "identity"), ("ts", "month")]
     lake.sql(spark, "ALTER TABLE orders DROP PARTITION FIELD region")
     assert keys() == [("ts", "month")]
+    lake.sql(spark, "ALTER TABLE orders REPLACE PARTITION FIELD months(TS) WITH months(ts)")
+    assert keys() == [("ts", "month")]
     with pytest.raises(ConfigError, match=r"not partitioned by region. Its keys are month\(ts\)"):
         lake.sql(spark, "ALTER TABLE orders DROP PARTITION FIELD region")
     lake.sql(spark, "ALTER TABLE orders WRITE ORDERED BY region DESC, `id`")
@@ -119,6 +134,7 @@ def test_schemas_are_created_and_dropped(lake: DuckLake, spark: SparkSession) ->
     lake.sql(spark, "CREATE DATABASE IF NOT EXISTS shop.sales")
     lake.sql(spark, "CREATE TABLE sales.items (id INT)")
     assert [row.namespace for row in lake.sql(spark, "SHOW SCHEMAS").collect()] == ["main", "sales"]
+    assert [row.namespace for row in lake.sql(spark, "/* of */ SHOW SCHEMAS IN `Shop` 's*'").collect()] == ["sales"]
     assert [row.namespace for row in lake.sql(spark, "SHOW DATABASES LIKE 's*'").collect()] == ["sales"]
     lake.sql(spark, "DROP SCHEMA sales CASCADE")
     lake.sql(spark, "DROP SCHEMA IF EXISTS sales")
@@ -138,9 +154,9 @@ def test_tables_columns_and_partitions_are_shown_as_spark_shows_them(lake: DuckL
         == shown("SHOW TABLES FROM shop.sales LIKE 'x|it*'")
         == [("sales", "items", False)]
     )
-    assert shown("SHOW TABLES LIKE 'x*'") == []
+    assert shown("SHOW TABLES LIKE 'x*'") == shown("SHOW TABLES IN sales 'x*'") == []
     assert shown("SHOW COLUMNS IN sales.items") == [("id",), ("day",)]
-    assert sorted(shown("SHOW PARTITIONS sales.items"), key=str) == [("month(day)=5",), ("month(day)=None",)]
+    assert sorted(shown("SHOW PARTITIONS sales.items"), key=str) == [("month(day)=5",), ("month(day)=null",)]
     described = [("id", "int", "key"), ("day", "date", None), ("# Partitioning", "", ""), ("Part 0", "month(day)", "")]
     assert shown("DESCRIBE sales.items") == shown("DESC TABLE sales.items") == described
     extended = {row[0]: row[1] for row in shown("DESCRIBE EXTENDED sales.items")}
@@ -187,8 +203,24 @@ def test_definitions_are_part_of_a_transaction(lake: DuckLake, spark: SparkSessi
         ("ALTER TABLE orders ADD COLUMN x INT AFTER id", UnsupportedStatementError, "does not understand the columns"),
         ("ALTER TABLE orders ALTER COLUMN n SET DEFAULT rand()", UnsupportedStatementError, "constants"),
         ("ALTER TABLE orders ALTER COLUMN n TYPE STRING", ConfigError, "cannot become VARCHAR"),
-        ("ALTER TABLE orders DROP COLUMN x.y", UnsupportedStatementError, "nested"),
+        ("ALTER TABLE orders DROP COLUMN x.y", UnsupportedStatementError, "top-level columns only, not `x.y`"),
         ("ALTER TABLE orders ADD PARTITION FIELD truncate(3, region)", ConfigError, "Unknown transform"),
+        ("ALTER VIEW orders ADD COLUMN x INT", UnsupportedStatementError, "does not run this ALTER TABLE"),
+        ("ALTER TABLE IF EXISTS orders ADD COLUMN x INT", UnsupportedStatementError, "does not run this ALTER TABLE"),
+        ("ALTER TABLE orders ALTER COLUMN n TYPE BIGINT COMMENT 'c'", UnsupportedStatementError, "this ALTER TABLE"),
+        ("ALTER TABLE orders ALTER COLUMN n TYPE BIGINT USING n + 1", UnsupportedStatementError, "this ALTER COLUMN"),
+        ("ALTER TABLE orders CHANGE COLUMN n m BIGINT", UnsupportedStatementError, "does not run"),
+        ("ALTER TABLE orders ALTER COLUMN n SET NOT NULL", UnsupportedStatementError, "this ALTER COLUMN"),
+        ("ALTER TABLE orders DROP COLUMN n CASCADE", UnsupportedStatementError, "not `n CASCADE`"),
+        ("CREATE SCHEMA shop.sales COMMENT 'c'", UnsupportedStatementError, "further clauses"),
+        ("CREATE TABLE t (x INT) AS SELECT 1 AS y", UnsupportedStatementError, "from columns, or from a query"),
+        ("SHOW SCHEMAS IN nowhere", ObjectNotFoundError, "no lake `nowhere`"),
+        ("SHOW COLUMNS IN orders LIKE 'i*'", UnsupportedStatementError, "does not understand"),
+        ("SHOW PARTITIONS orders PARTITION (region = 'r1')", UnsupportedStatementError, "does not understand"),
+        ("DESCRIBE SCHEMA orders", UnsupportedStatementError, "does not run `DESCRIBE SCHEMA orders`"),
+        ("DESCRIBE orders PARTITION (region = 'r1')", UnsupportedStatementError, "does not run `DESCRIBE"),
+        ("CALL maintain(dry_run => 'false')", UnsupportedStatementError, "true or false"),
+        ("CALL rollback(table => 'orders', 1)", UnsupportedStatementError, "follows one with a name"),
         ("SHOW CREATE TABLE orders", UnsupportedStatementError, "SHOW TABLES, SCHEMAS"),
         ("SHOW TABLES IN nowhere", ObjectNotFoundError, "no schema `nowhere`"),
         ("SHOW COLUMNS", UnsupportedStatementError, "names no table"),
@@ -196,7 +228,7 @@ def test_definitions_are_part_of_a_transaction(lake: DuckLake, spark: SparkSessi
         ("CALL maintains()", UnsupportedStatementError, "Did you mean `maintain`"),
         ("CALL rollback('orders')", UnsupportedStatementError, "a table and a snapshot"),
         ("CALL maintain(speed => 3)", UnsupportedStatementError, "no argument `speed`"),
-        ("CALL maintain(1 + 2)", UnsupportedStatementError, "no constant"),
+        ("CALL maintain(1 + 2)", UnsupportedStatementError, "not a constant"),
         ("ANALYZE TABLE orders COMPUTE STATISTICS", UnsupportedStatementError, "lake.execute"),
     ],
 )  # fmt: skip

@@ -73,10 +73,11 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
 
 
 def _judge_altered_columns(change: TableChange, known: TableDef, current: TableDef) -> None:
-    """Check that no column that the change alters has got another default value, or become a sort key, since.
+    """Check the columns that the change alters against concurrent commits that kept the layout.
 
     Raises:
-        StalePlanError: When one has.
+        StalePlanError: When another commit changed such a column, or changed the sort keys while this change drops or
+            renames a column.
     """
     names = {column.column_id: column.name for column in change.target.columns}
     if current.sort != known.sort and any(names.get(column.column_id) != column.name for column in known.columns):

@@ -125,10 +125,10 @@ def alter_table(transaction: MetadataTransaction, known: TableDef, new: Numbered
     """Add, change and drop columns at any nesting depth, and set partition keys, sort keys and comments of columns."""
     table, table_id = new.table, known.table_id
     end = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL"
-    before, after = ({flat[0].column_id: flat for flat in _flat(one.columns)} for one in (known, table))
-    gone = [number for number in before if number not in after]
+    before, after = ({flat[0].column_id: flat for flat in _flat(columns)} for columns in (known.columns, table.columns))
+    dropped = [number for number in before if number not in after]
     changed = [number for number in after if number not in before or _row(before[number]) != _row(after[number])]
-    transaction.change_each("ducklake_column", f"{end} AND", "column_id", [*gone, *before.keys() & changed])
+    transaction.change_each("ducklake_column", f"{end} AND", "column_id", [*dropped, *before.keys() & changed])
     _add_columns(transaction, table_id, snapshot, [after[number] for number in changed])
     texts, earlier = table.comments, known.comments
     described = [number for number in earlier | texts if texts.get(number) != earlier.get(number)]

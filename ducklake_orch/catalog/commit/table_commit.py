@@ -49,9 +49,8 @@ class TableCommit:
         written: Paths of the delete files that the attempts write; all attempts append to the same list.
         done: The outcome, once there is one.
         current: The table as it is in the catalog; None if it does not exist.
-        table: The table as the commit leaves it, once it is numbered.
         defines: Whether the commit creates or alters the table.
-        numbered: The table to create or to alter, if there is one.
+        numbered: The table to create, or the altered table, with its catalog ids.
         new_version: Whether the commit takes a new schema version.
     """
 
@@ -171,12 +170,12 @@ class TableCommit:
         )
 
     def _define(self, snapshot: int) -> TableDef:
-        """Create or alter the table, if the change does, and return the table as it is then."""
+        """Create or alter the table, if the change does, and return the table that results."""
         transaction, change, numbered, current = self.transaction, self.change, self.numbered, self.current
         if numbered is None:
             assert current is not None  # noqa: S101 - else there is a table to create
             return current
-        if current is None or change.known is None:  # neither or both
+        if current is None or change.known is None:  # here, both are None or neither is
             self.tokens += ddl.create_table(transaction, numbered, snapshot)
             table = numbered.table
         else:

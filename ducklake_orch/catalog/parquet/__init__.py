@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         file_size,
         hashed_as_text,
         key_name,
+        key_names,
         key_sql,
         partition_keys,
         sort_sql,

@@ -114,6 +114,11 @@ def key_name(transform: str, column: str) -> str:
     return f"{function}({number[:-1]}, {column})" if bracket else f"{function}({column})"
 
 
+def key_names(table: TableDef) -> list[str]:
+    """Return the partition keys of a table as users write them, such as `bucket(4, id)`."""
+    return [key_name(field.transform, table.column(field.column_id).name) for field in table.key_fields]
+
+
 def sort_sql(table: TableDef) -> str:
     """Return the ORDER BY for writes to a table; an empty text if the table's rows are not sorted on write."""
     if not table.sort or table.options.get("sort_on_insert") == "false":

@@ -52,10 +52,10 @@ class DraftedTable:
     changes: tuple[TableChange, ...]
 
     def is_blind(self, target: TableDef) -> bool:
-        """Whether it only added and replaced rows without reading any, so that whatever is there now can be replaced.
+        """Whether it only added and replaced rows without reading any, so that it also replaces concurrent rows.
 
-        A condition on a column that the transaction adds is none for the rows of the lake, nor is a partition of keys
-        that it sets.
+        If the transaction changes columns or partition keys, its conditions and partitions may not apply to the rows
+        of the lake. Such replacements are not blind.
         """
         removals = [change.remove for change in self.changes if change.remove is not None]
         base = self.adopted.table if self.adopted else target
@@ -65,11 +65,11 @@ class DraftedTable:
         return all(isinstance(removal, tuple(kinds)) for removal in removals)
 
     def keeps_columns(self, base: TableDef) -> bool:
-        """Whether all verbs had the columns of the base."""
+        """Whether the table had the columns of the base at each verb."""
         return all(change.target.columns == base.columns for change in self.changes)
 
     def keeps_keys(self, base: TableDef) -> bool:
-        """Whether all verbs had the partition keys of the base."""
+        """Whether the table had the partition keys of the base at each verb."""
         return all(change.target.key_fields == base.key_fields for change in self.changes)
 
     @property
@@ -117,7 +117,7 @@ def net_change(draft: Draft, drafted: Metadata, staged: DraftedTable, write_id: 
         change = TableChange(staged.name, None, target, files, only_new=True, comment=comment, options=options)
         return _with_sources(staged, change)
     removal, deletes = _removal(draft, staged, base, now, write_id)
-    comment = next((one.comment for one in reversed(staged.changes) if one.comment is not None), None)
+    comment = next((made.comment for made in reversed(staged.changes) if made.comment is not None), None)
     change = TableChange(staged.name, base.table, target, files, removal, deletes=deletes, comment=comment)
     return _with_sources(staged, change)
 

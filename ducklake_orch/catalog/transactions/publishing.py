@@ -86,9 +86,9 @@ def publish(
         expect_snapshot: Refuse to replace rows that have changed since this snapshot.
         reads: What no other commit may have changed.
         staged_keys: The keys of staged work, by the keys of the tables' names, each with whether it replays.
-        closing: Writes rows of ours in the transaction of the commit; it gets the id of the snapshot.
+        closing: Writes ducklake-orch's own rows in the transaction of the commit; called with the snapshot id.
         stage: The name of the stage that is committed. A stage never replaces rows that other commits have changed
-            since it began, not even as a whole.
+            since it was created, not even by an overwrite of the whole table.
 
     Raises:
         ConflictError: When another commit changed what the transaction depends on.

@@ -17,7 +17,9 @@ from ducklake_orch.errors import ConfigError
 
 @dataclass(frozen=True)
 class Alteration:
-    """What to change about a table. `drop` and `rename` name columns as they are, all others as they will be.
+    """What to change about a table.
+
+    `drop` and `rename` name columns as they are; all others name them as they will be.
 
     Attributes:
         add: The new columns, as a schema.
@@ -43,19 +45,19 @@ class Alteration:
 
     def __post_init__(self) -> None:
         for name, given in (("drop_columns", self.drop), ("allow_nulls", self.allow_nulls)):
-            if isinstance(given, str):  # its letters may be columns, too
+            if isinstance(given, str):  # Python would take each letter for the name of a column
                 raise ConfigError(f"`{name}` = {given!r} is not a list.", remedy=f'Write `{name}=["{given}"]`.')
         texts = [*self.drop, *self.defaults, *self.allow_nulls]
         for pairs in (self.rename, self.types, self.comments):
             texts += [*pairs, *pairs.values()]
         if (other := next((text for text in texts if not isinstance(text, str)), None)) is not None:
-            raise ConfigError(f"{other!r} is no name, type or comment.", remedy="Give texts.")
+            raise ConfigError(f"{other!r} is not a text.", remedy="Give names, types and comments as texts.")
 
     def applied(self, metadata: Metadata, table: TableDef) -> TableDef:
         """Return the table as it will be.
 
         Raises:
-            ConfigError: When the table cannot be changed so.
+            ConfigError: When the table cannot be changed in this way.
         """
         columns = _Columns(metadata.con, table)
         columns.drop(self.drop)
@@ -90,7 +92,7 @@ class Alteration:
 
 
 class _Columns:
-    """The columns of a table while they are changed."""
+    """The columns of a table, changed step by step."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, table: TableDef) -> None:
         self._con, self._table = con, table
@@ -167,7 +169,7 @@ class _Columns:
                 return str(self._con.execute(f"SELECT CAST(CAST(? AS {kind}) AS VARCHAR)", [value]).fetchall()[0][0])
         except duckdb.Error:
             pass
-        raise ConfigError(f"{value!r} is no default for `{column.name}`, which is {kind}.")
+        raise ConfigError(f"{value!r} cannot be the default of `{column.name}`, which is {kind}.")
 
     def _find(self, name: str) -> ColumnDef:
         if (column := self._by_name.get(folded(name))) is None:

@@ -1,4 +1,4 @@
-"""Run CALL of Spark's SQL: `maintain` and `rollback`, the verbs of a lake that no other statement has."""
+"""Run CALL of Spark's SQL: `maintain` and `rollback`, the verbs of a lake for which Spark has no statement."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.spark.sql.clauses import call_of
-from ducklake_orch.spark.sql.statement import Node
+from ducklake_orch.spark.sql.statement import Node, parsed
 from ducklake_orch.spark.sql.statement_scope import StatementScope
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class CallStatement:
         lakes = {folded(known): known for known in self.scope.lookup.lakes}
         lake, _, procedure = name.replace("`", "").rpartition(".")
         if (lake and folded(lake) not in lakes) or folded(procedure) not in _PROCEDURES:
-            known = [*_PROCEDURES, *(f"{known}.{one}" for known in lakes.values() for one in _PROCEDURES)]
+            known = [*_PROCEDURES, *(f"{known}.{called}" for known in lakes.values() for called in _PROCEDURES)]
             raise UnsupportedStatementError(f"There is no procedure `{name}`.", remedy=nearest(name, known))
         called = lakes[folded(lake)] if lake else self._default()
         arguments = _arguments(folded(procedure), given)
@@ -52,6 +52,8 @@ class CallStatement:
             return self.scope.lookup.spark.createDataFrame([row], _ROLLBACK)
         if self.scope.lookup.prepare is not None:
             raise UnsupportedStatementError("A transaction runs no maintenance.", remedy="Call it on the lake.")
+        if not isinstance(arguments.get("dry_run", False), bool):
+            raise UnsupportedStatementError("`dry_run` is true or false.", remedy="Write `dry_run => true`.")
         arguments = {key: [value] if isinstance(value, str) else value for key, value in arguments.items()}
         report: Any = self.scope.lookup.lakes[called].maintain(**arguments).raise_for_error()  # type: ignore[attr-defined]
         rows = [{field: getattr(step, field) for field in _FIELDS} for step in report.operations]
@@ -72,11 +74,15 @@ def _arguments(procedure: str, given: list[tuple[str | None, str]]) -> Mapping[s
     names, found = _PROCEDURES[procedure], dict[str, Any]()
     for position, (name, text) in enumerate(given):
         key = folded(name) if name is not None else names[position] if position < len(names) else ""
+        if name is None and any(named for named, _ in given[:position]):
+            raise UnsupportedStatementError(
+                f"The argument `{text}` has no name, but follows one with a name.", remedy="Name it, too."
+            )
         if key not in names or key in found:
             raise UnsupportedStatementError(
                 f"`{procedure}` has no argument `{name or text}`.", remedy=f"Its arguments are {', '.join(names)}."
             )
-        found[key] = _constant(exp.maybe_parse(text, dialect="spark"))
+        found[key] = _constant(parsed(text))
     return found
 
 
@@ -91,5 +97,5 @@ def _constant(node: Node) -> Any:
         case exp.Array():
             return [_constant(item) for item in node.expressions]
     raise UnsupportedStatementError(
-        f"`{node.sql('spark')}` is no constant.", remedy="Write texts, whole numbers, true, false, or array(…)."
+        f"`{node.sql('spark')}` is not a constant.", remedy="Write texts, whole numbers, true, false, or array(…)."
     )

@@ -12,7 +12,9 @@ from ducklake_orch.spark.sql.statement import tokens_of
 
 _DEEPER = {TokenType.L_PAREN: 1, TokenType.L_BRACKET: 1, TokenType.CASE: 1}
 _HIGHER = {TokenType.R_PAREN: 1, TokenType.R_BRACKET: 1, TokenType.END: 1}
-SHOWN = ("TABLES", "SCHEMAS", "DATABASES", "NAMESPACES", "COLUMNS", "PARTITIONS")
+# What SHOW lists: first what a pattern can select.
+_LISTED = ("TABLES", "SCHEMAS", "DATABASES", "NAMESPACES")
+_SHOWN = (*_LISTED, "COLUMNS", "PARTITIONS")
 Side = Literal["matched", "not matched", "by source"]
 
 
@@ -55,7 +57,7 @@ class AlteredLayout:
     Attributes:
         table: The name of the table.
         clause: What it does: adds, drops or replaces a partition key, or sets the sort keys.
-        keys: The key; that to replace and the new one; or the sort keys.
+        keys: One partition key; for REPLACE, the old and the new one; for ORDERED, the sort keys.
     """
 
     table: str
@@ -64,12 +66,27 @@ class AlteredLayout:
 
 
 @dataclass(frozen=True)
+class DroppedColumns:
+    """The parts of ALTER TABLE … DROP COLUMN[S].
+
+    Attributes:
+        table: The name of the table, as written.
+        columns: The names of the columns, without quotes.
+        if_exists: Whether columns may be missing.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    if_exists: bool
+
+
+@dataclass(frozen=True)
 class Shown:
     """The parts of SHOW.
 
     Attributes:
         what: The word after SHOW.
-        within: The name after IN or FROM, or, for PARTITIONS, the table.
+        within: The name after IN or FROM; for PARTITIONS, the table.
         pattern: The pattern after LIKE.
     """
 
@@ -84,7 +101,7 @@ class Shown:
 
 
 class _Words:
-    """The words of a text, of which only those outside of parentheses and CASE are looked at."""
+    """The words of a text. Searches find only words outside of parentheses and CASE."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens = text, tokens_of(text)
@@ -107,13 +124,20 @@ class _Words:
                 yield index
 
     def upper(self, index: int) -> str:
-        """Return a word in upper case; nothing behind the end."""
+        """Return a word in upper case; an empty text after the last word."""
         return self.tokens[index].text.upper() if index < len(self.tokens) else ""
 
     def cut(self, first: int, last: int | None = None) -> str:
         """Return the text from one word up to another."""
         tokens: Sequence[Token] = self.tokens[first:last]
         return self.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
+
+    def name_end(self, first: int) -> int:
+        """Return the index after a name, whose parts are separated by dots."""
+        last = first + 1
+        while last + 1 < len(self.tokens) and self.tokens[last].token_type is TokenType.DOT:
+            last += 2
+        return min(last, len(self.tokens))
 
     def parts(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Return the ranges between commas."""
@@ -163,19 +187,19 @@ def added_columns_of(text: str) -> str:
 
 
 def altered_layout_of(text: str) -> AlteredLayout | None:
-    """Return the parts of ALTER TABLE with PARTITION FIELD, or with WRITE [UN]ORDERED BY; None if it is another."""
+    """Return the parts of ALTER TABLE with PARTITION FIELD, or with WRITE [UN]ORDERED; None of other statements."""
     words = _Words(text)
     field, write = words.find("FIELD"), words.find("WRITE")
     if [words.upper(0), words.upper(1)] != ["ALTER", "TABLE"]:
         return None
     if field is not None and words.upper(field - 1) == "PARTITION":
-        clause, last = words.upper(field - 2), len(words.tokens)
+        clause = words.upper(field - 2)
         table, within = words.cut(2, field - 2), words.find("WITH", field)
         match clause:
             case "ADD" | "DROP" if within is None:
                 return AlteredLayout(table, clause, (words.cut(field + 1),))
             case "REPLACE" if within is not None:
-                return AlteredLayout(table, "REPLACE", (words.cut(field + 1, within), words.cut(within + 1, last)))
+                return AlteredLayout(table, "REPLACE", (words.cut(field + 1, within), words.cut(within + 1)))
     if write is not None and words.upper(write + 1) == "UNORDERED" and len(words.tokens) == write + 2:
         return AlteredLayout(words.cut(2, write), "ORDERED", ())
     if write is not None and [words.upper(write + 1), words.upper(write + 2)] == ["ORDERED", "BY"]:
@@ -184,31 +208,51 @@ def altered_layout_of(text: str) -> AlteredLayout | None:
     return None
 
 
+def dropped_columns_of(text: str) -> DroppedColumns | None:
+    """Return the parts of ALTER TABLE … DROP COLUMN[S]; None of other statements."""
+    words = _Words(text)
+    drop = words.find("DROP", 3)
+    if [words.upper(0), words.upper(1)] != ["ALTER", "TABLE"] or drop is None:
+        return None
+    if words.upper(drop + 1) not in ("COLUMN", "COLUMNS"):
+        return None
+    if_exists = [words.upper(drop + 2), words.upper(drop + 3)] == ["IF", "EXISTS"]
+    listed = words.cut(drop + (4 if if_exists else 2))
+    names = _Words(listed[1:-1] if listed.startswith("(") and listed.endswith(")") else listed)
+    columns = []
+    for first, last in names.parts(0, len(names.tokens)):
+        if last != first + 1:
+            raise UnsupportedStatementError(
+                f"`sql` drops top-level columns only, not `{names.cut(first, last)}`.",
+                remedy="Name columns of the table, or use `lake.execute`.",
+            )
+        columns.append(names.tokens[first].text)
+    return DroppedColumns(words.cut(2, drop), tuple(columns), if_exists)
+
+
 def shown_of(text: str) -> Shown:
     """Return the parts of SHOW."""
-    words = _Words(text.split(maxsplit=1)[-1])  # sqlglot takes what follows SHOW for one word
+    words = _Words(_after_first_word(text))
     what, at, within, pattern = words.upper(0), 1, None, None
-    if what not in SHOWN:
+    if what not in _SHOWN:
         return Shown(what, None, None)
-    like = words.find("LIKE", 1)
-    end = len(words.tokens) if like is None else like
-    if words.upper(at) in ("IN", "FROM"):
-        at += 1
-        within, at = words.cut(at, end), end
-    elif what == "PARTITIONS":
-        within, at = words.cut(at, end), end
-    if at < len(words.tokens) and words.upper(at) == "LIKE":
-        at += 1
-    if at < len(words.tokens) and words.tokens[at].token_type is TokenType.STRING:
-        pattern, at = words.tokens[at].text, at + 1
+    at += words.upper(at) in ("IN", "FROM")
+    if at > 1 or what == "PARTITIONS":
+        within, at = words.cut(at, words.name_end(at)) or None, words.name_end(at)
+    text_at = at + (words.upper(at) == "LIKE")
+    if what in _LISTED and text_at < len(words.tokens) and words.tokens[text_at].token_type is TokenType.STRING:
+        pattern, at = words.tokens[text_at].text, text_at + 1
     if at != len(words.tokens):
-        raise _not_understood(text)
+        raise UnsupportedStatementError(
+            f"`sql` does not understand `{text[:80]}`.",
+            remedy="Write SHOW TABLES [IN schema] [LIKE 'pattern'], SHOW SCHEMAS, or SHOW COLUMNS IN table.",
+        )
     return Shown(what, within, pattern)
 
 
 def call_of(text: str) -> tuple[str, list[tuple[str | None, str]]]:
     """Return the procedure of CALL, and its arguments with the names that are given."""
-    words = _Words(text.split(maxsplit=1)[-1])  # sqlglot takes what follows CALL for one word
+    words = _Words(_after_first_word(text))
     opening = words.find("(")
     if not opening or not words.cut(opening).endswith(")"):
         raise UnsupportedStatementError(f"`{text[:80]}` calls nothing.", remedy="Write `CALL procedure(arguments)`.")
@@ -289,6 +333,11 @@ def _listed(text: str) -> list[str]:
         raise _not_understood(text)
     words = _Words(text[1:-1])
     return [words.cut(first, last) for first, last in words.parts(0, len(words.tokens))]
+
+
+def _after_first_word(text: str) -> str:
+    """Return the text after SHOW or CALL, which sqlglot takes for one word."""
+    return text[tokens_of(text)[0].end + 1 :]
 
 
 def _not_understood(text: str) -> UnsupportedStatementError:

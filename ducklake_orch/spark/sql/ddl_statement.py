@@ -1,17 +1,24 @@
 """Run statements of Spark's SQL that define tables, by the verbs of a lake: CREATE, ALTER, COMMENT, DROP."""
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
-from ducklake_orch.catalog.metadata import TableDef
+from ducklake_orch.catalog.parquet import key_names
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError, UnsupportedStatementError
 from ducklake_orch.results import WriteResult
-from ducklake_orch.spark.sql.clauses import AlteredLayout, added_columns_of, altered_layout_of, columns_of
-from ducklake_orch.spark.sql.lake_moment import lake_moment
-from ducklake_orch.spark.sql.statement import Node
+from ducklake_orch.spark.sql.clauses import (
+    AlteredLayout,
+    DroppedColumns,
+    added_columns_of,
+    altered_layout_of,
+    columns_of,
+    dropped_columns_of,
+)
+from ducklake_orch.spark.sql.statement import Node, parsed
 from ducklake_orch.spark.sql.statement_scope import StatementScope
 from ducklake_orch.spark.sql.table_lookup import LakeTableName
 
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
 
 # Partition transforms of Spark's SQL whose names in DuckLake are others.
 _TRANSFORMS = {"years": "year", "months": "month", "days": "day", "hours": "hour"}
-# What a default is made of; casts are functions to sqlglot, too.
+# The nodes of a constant default. sqlglot counts a cast as a function, too.
 _CONSTANT = (exp.Literal, exp.Neg, exp.Boolean, exp.Null, exp.Cast)
 _SCHEMAS = ("SCHEMA", "DATABASE")
 
@@ -34,6 +41,8 @@ class DdlStatement:
     def run(self) -> WriteResult | None:
         """Run the statement; return the result of the verb, if it has one."""
         statement = self.scope.statement
+        if (dropped := dropped_columns_of(statement.text)) is not None:
+            return self._drop_columns(dropped)
         match statement.tree:
             case exp.Create() | exp.Drop() as schema if schema.args.get("kind") in _SCHEMAS:
                 self._schema(schema)
@@ -58,14 +67,18 @@ class DdlStatement:
 
     def _schema(self, statement: exp.Create | exp.Drop) -> None:
         verb = "CREATE" if isinstance(statement, exp.Create) else "DROP"
-        nodes = [statement.this] if verb == "CREATE" else statement.args["tables"]
-        parts = [part.name for part in nodes[0].parts]
+        # Newer versions of sqlglot keep what DROP names as `tables`.
+        parts = [part.name for part in (statement.this or statement.args["tables"][0]).parts]
         lakes = {folded(name): name for name in self.scope.lookup.lakes}
         lake: Any = self.scope.lookup.default
         if len(parts) == 2 and folded(parts[0]) in lakes:
             lake = self.scope.lookup.lakes[lakes[folded(parts[0])]]
-        elif len(parts) != 1 or len(nodes) != 1 or statement.args.get("properties"):
+        elif len(parts) != 1:
             raise UnsupportedStatementError(f"`sql` does not run this {verb} SCHEMA.", remedy="Name one schema only.")
+        if any(map(statement.args.get, ("properties", "replace"))):
+            raise UnsupportedStatementError(
+                f"`sql` does not run {verb} SCHEMA with further clauses.", remedy=f"Write `{verb} SCHEMA name`."
+            )
         if self.scope.lookup.prepare is not None:
             raise UnsupportedStatementError(
                 f"`sql` does not run {verb} SCHEMA in a transaction.",
@@ -84,9 +97,10 @@ class DdlStatement:
         target, exists = scope.named(create.this), bool(create.args.get("exists"))
         verbs, table = scope.verbs(target.lake), str(target.table)
         layout = _layout(create)
-        if create.expression is not None and "comment" not in layout:
+        has_columns = isinstance(create.this, exp.Schema)
+        if create.expression is not None and "comment" not in layout and not has_columns:
             return verbs.write(scope.query(), table, mode="ignore" if exists else "error", **layout)  # type: ignore[no-any-return]
-        if create.expression is not None or not isinstance(create.this, exp.Schema):
+        if create.expression is not None or not has_columns:
             raise UnsupportedStatementError(
                 "`sql` creates tables from columns, or from a query without a comment.",
                 remedy='Call `lake.create_table("table", schema, comment="…")`, and INSERT the rows.',
@@ -96,9 +110,11 @@ class DdlStatement:
         return None
 
     def _drop(self, drop: exp.Drop) -> None:
-        if drop.args.get("kind") != "TABLE" or any(map(drop.args.get, ("cascade", "purge", "temporary"))):
+        is_plain = not any(map(drop.args.get, ("cascade", "restrict", "purge", "temporary")))
+        if drop.args.get("kind") != "TABLE" or not is_plain or len([*drop.find_all(exp.Table)]) != 1:
             raise UnsupportedStatementError(
-                "`sql` drops tables and schemas only.", remedy="Run the statement in DuckDB's SQL, by `lake.execute`."
+                "`sql` drops one table or one schema only.",
+                remedy="Run the statement in DuckDB's SQL, by `lake.execute`.",
             )
         target = self.scope.named(drop.find(exp.Table))
         lake, table = self.scope.lake(target), str(target.table)
@@ -111,14 +127,12 @@ class DdlStatement:
 
     def _alter(self, alter: exp.Alter) -> WriteResult:
         actions = alter.args["actions"]
-        match actions[0] if len(actions) == 1 else None:
+        others = [value for name, value in alter.args.items() if name not in ("this", "kind", "actions")]
+        is_plain = alter.args.get("kind") == "TABLE" and not any([*others, alter.this.args.get("partition")])
+        match actions[0] if is_plain and len(actions) == 1 else None:
             case exp.ColumnDef() | exp.Schema():
                 arguments: dict[str, Any] = {"add_columns": self._fields(added_columns_of(self.scope.statement.text))}
-            case exp.Drop() as drop if str(drop.args.get("kind")).startswith("COLUMN"):
-                tables = drop.args["tables"]
-                dropped = tables[0].expressions if isinstance(tables[0], exp.Schema) else tables
-                arguments = {"drop_columns": [_column(node) for node in dropped]}
-            case exp.RenameColumn() as rename:
+            case exp.RenameColumn() as rename if not rename.args.get("exists"):
                 arguments = {"rename_columns": {_column(rename.this): _column(rename.args["to"])}}
             case exp.AlterColumn() as column:
                 arguments = self._altered_column(column)
@@ -131,31 +145,52 @@ class DdlStatement:
 
     def _altered_column(self, column: exp.AlterColumn) -> dict[str, Any]:
         name = _column(column.this)
-        if (kind := column.args.get("dtype")) is not None:
-            return {"change_types": {name: kind.sql("duckdb")}}
-        if (comment := column.args.get("comment")) is not None:
-            return {"column_comments": {name: comment.name}}
-        if column.args.get("allow_null"):
-            return {"allow_nulls": [name]}
-        default = column.args.get("default")
-        if default is None and column.args.get("drop"):
-            return {"set_defaults": {name: None}}
-        if not isinstance(default, _CONSTANT) or not all(
-            isinstance(node, _CONSTANT) for node in default.find_all(exp.Func)
-        ):
+        given = {part: value for part, value in column.args.items() if part != "this" and value not in (None, False)}
+        match sorted(given):
+            case ["dtype"]:
+                return {"change_types": {name: given["dtype"].sql("duckdb")}}
+            case ["comment"]:
+                return {"column_comments": {name: given["comment"].name}}
+            case ["allow_null", "drop"]:
+                return {"allow_nulls": [name]}
+            case ["drop"]:
+                return {"set_defaults": {name: None}}
+            case ["default"]:
+                return {"set_defaults": {name: self._constant(given["default"])}}
+        raise UnsupportedStatementError(
+            "`sql` does not run this ALTER COLUMN.",
+            remedy="Write one of TYPE, COMMENT, DROP NOT NULL, SET DEFAULT and DROP DEFAULT.",
+        )
+
+    def _constant(self, default: Node) -> Any:
+        """Return the value of a default as Spark evaluates it."""
+        inner = default.find_all(exp.Func, exp.Query, exp.Column)
+        if not isinstance(default, _CONSTANT) or not all(isinstance(node, _CONSTANT) for node in inner):
             raise UnsupportedStatementError(
                 "`sql` sets constants as defaults only.", remedy='Run `lake.execute("ALTER TABLE … SET DEFAULT …")`.'
             )
-        row = self.scope.lookup.spark.sql(f"SELECT {default.sql('spark')}").first()
-        return {"set_defaults": {name: row[0] if row else None}}
+        frame = self.scope.lookup.spark.sql(f"SELECT {default.sql('spark')}")
+        value = frame.collect()[0][0]
+        # PySpark returns an instant as a time in the zone of the Python process.
+        is_instant = isinstance(value, datetime) and frame.schema.fields[0].dataType.typeName() == "timestamp"
+        return value.astimezone(UTC) if is_instant else value
+
+    def _drop_columns(self, dropped: DroppedColumns) -> WriteResult | None:
+        target = self.scope.existing(exp.to_table(dropped.table, dialect="spark"))
+        names: list[str] = [*dropped.columns]
+        if dropped.if_exists:
+            known = {folded(column.name) for column in self.scope.columns(target)}
+            names = [name for name in names if folded(name) in known]
+        return self._altered(target, drop_columns=names) if names else None
 
     def _comment(self, comment: exp.Comment) -> WriteResult:
         kind, node, text = comment.args["kind"], comment.this, comment.expression.name
-        if kind == "TABLE":
+        if kind == "TABLE" and not comment.args.get("exists"):
             return self._altered(self.scope.existing(node), comment=text)
-        if kind != "COLUMN" or not isinstance(node, exp.Column) or not node.table:
+        if kind != "COLUMN" or comment.args.get("exists") or not isinstance(node, exp.Column) or not node.table:
             raise UnsupportedStatementError(
-                f"`sql` does not run COMMENT ON {kind}.", remedy="Comment on a table, or on a column as `table.column`."
+                f"`sql` does not run this COMMENT ON {kind}.",
+                remedy="Comment on a table, or on a column as `table.column`.",
             )
         parts = [part.name for part in node.parts]
         table = exp.Table(**dict(zip(("this", "db", "catalog"), map(exp.to_identifier, parts[-2::-1]), strict=False)))
@@ -165,16 +200,16 @@ class DdlStatement:
         target = self.scope.existing(exp.to_table(layout.table, dialect="spark"))
         if layout.clause == "ORDERED":
             return self._altered(target, sort_by=[key.replace("`", '"') for key in layout.keys])
-        table = lake_moment(self.scope.lake(target), [target.table]).tables[target.table.key]
-        keys, given = _keys(table), [_transform(exp.maybe_parse(key, dialect="spark")) for key in layout.keys]
-        if layout.clause != "ADD":
-            if given[0] not in keys:
-                raise ConfigError(
-                    f"`{target.table}` is not partitioned by {given[0]}.", remedy=f"Its keys are {', '.join(keys)}."
-                )
-            keys = [given[1] if key == given[0] and len(given) > 1 else key for key in keys]
-            keys = [key for key in keys if key != given[0]]
-        return self._altered(target, partition_by=keys + given if layout.clause == "ADD" else keys)
+        keys, given = key_names(self.scope.definition(target)), [_transform(parsed(key)) for key in layout.keys]
+        if layout.clause == "ADD":
+            return self._altered(target, partition_by=keys + given)
+        old, *new = given
+        if (at := next((n for n, key in enumerate(keys) if folded(key) == folded(old)), None)) is None:
+            raise ConfigError(
+                f"`{target.table}` is not partitioned by {old}.",
+                remedy=f"Its keys are {', '.join(keys)}." if keys else "It has no partition keys.",
+            )
+        return self._altered(target, partition_by=[*keys[:at], *new, *keys[at + 1 :]])
 
     def _altered(self, target: LakeTableName, **arguments: Any) -> WriteResult:
         return self.scope.verbs(target.lake).alter_table(str(target.table), **arguments)  # type: ignore[no-any-return]
@@ -219,17 +254,8 @@ def _column(node: Node) -> str:
     return node.name
 
 
-def _keys(table: TableDef) -> list[str]:
-    """Return the partition keys of a table, as `_transform` writes them."""
-    keys = []
-    for field in table.key_fields:
-        name, (transform, _, count) = table.column(field.column_id).name, field.transform.partition("(")
-        inner = f"{count.rstrip(')')}, {name}" if count else name
-        keys.append(name if transform == "identity" else f"{transform}({inner})")
-    return keys
-
-
 def _transform(key: Node) -> str:
+    """Return a partition key as `lake.alter_table` takes it."""
     text = key.sql("spark")
     name, separator, rest = text.partition("(")
     rest = rest.replace("`", "")

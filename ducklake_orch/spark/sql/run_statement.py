@@ -43,12 +43,12 @@ def run_sql(
         lakes: Further lakes, by the names that the statement uses.
         frames: Frames that the statement can name.
         prepare: Called with each table that the statement may read, before it is looked up.
-        verbs: Returns what has the verbs for a lake of a name; by default the lake.
+        verbs: Returns the object whose verbs change the lake of a name; by default the lake itself.
     """
     names = {lake.config.name: lake, **lakes}
     if len({folded(name) for name in names}) < len(names):
         raise ConfigError("Two lakes have the same name in the statement.", remedy="Rename one in `lakes`.")
-    # sqlglot does not parse PARTITION FIELD and WRITE ORDERED BY, and keeps SHOW as text.
+    # sqlglot does not parse PARTITION FIELD and WRITE ORDERED BY.
     is_layout = altered_layout_of(text) is not None
     statement = Statement(text, exp.Command(this="ALTER"), (), False) if is_layout else parse_statement(text, frames)
     lookup = TableLookup(spark, lake, names, frames, prepare)

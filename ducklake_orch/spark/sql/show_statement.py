@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import exp
 
+from ducklake_orch.catalog.parquet import key_names
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.spark.sql.clauses import Shown, shown_of
@@ -47,10 +48,14 @@ class ShowStatement:
             case "PARTITIONS":
                 name = self._shown_table(shown)
                 found = self.scope.lake(name).table(str(name.table)).partitions()
-                rows = ["/".join(f"{key}={value}" for key, value in partition.values.items()) for partition in found]
+                rows = [
+                    "/".join(f"{key}={'null' if value is None else value}" for key, value in partition.values.items())
+                    for partition in found
+                    if partition.values
+                ]
                 return create([(row,) for row in rows], "partition STRING")
             case what if what in _SCHEMAS:
-                names = sorted({schema for schema, _ in self._names(self.scope.lookup.default)})
+                names = sorted({schema for schema, _ in self._names(self._shown_lake(shown))})
                 return create([(name,) for name in names if shown.fits(name)], "namespace STRING")
         raise UnsupportedStatementError(
             f"`sql` does not run SHOW {shown.what}.",
@@ -70,7 +75,7 @@ class ShowStatement:
                 yield known, table, False
 
     def _names(self, lake: Any) -> list[tuple[str, str]]:
-        """Return all schemas, each with its tables and views, and once without one."""
+        """Return pairs of a schema and a table or view in it, and a pair of each schema and an empty text."""
         if self.scope.lookup.prepare is not None:
             raise UnsupportedStatementError(
                 "`sql` does not list tables in a transaction or stage.", remedy="Call `lake.sql` without one."
@@ -89,28 +94,39 @@ class ShowStatement:
     # --- DESCRIBE ------------------------------------------------------------------------------------------------
 
     def _describe(self, describe: exp.Describe) -> "DataFrame":
-        style = str(describe.args.get("style") or "").upper()
-        if not isinstance(describe.this, exp.Table) or style not in ("", "EXTENDED", "FORMATTED", "HISTORY"):
-            raise UnsupportedStatementError("`sql` describes tables only.", remedy="Write DESCRIBE [EXTENDED] table.")
+        style, kind = (str(describe.args.get(part) or "").upper() for part in ("style", "kind"))
+        is_table = isinstance(describe.this, exp.Table) and kind in ("", "TABLE")
+        is_plain = not any(map(describe.args.get, ("partition", "as_json", "format")))
+        if not (is_table and is_plain and style in ("", "EXTENDED", "FORMATTED", "HISTORY")):
+            raise UnsupportedStatementError(
+                f"`sql` does not run `{self.scope.statement.text[:80]}`.", remedy="Write DESCRIBE [EXTENDED] table."
+            )
         name = self.scope.existing(describe.this)
         if style == "HISTORY":
-            return metadata_frame(
-                self.scope.lookup.spark, lake_moment(self.scope.lake(name), [name.table]), name.table, "history"
-            )
+            moment = lake_moment(self.scope.lake(name), [name.table])
+            return metadata_frame(self.scope.lookup.spark, moment, name.table, "history")
         rows = [
             (field.name, field.dataType.simpleString(), field.metadata.get("comment")) for field in self._fields(name)
         ]
-        table = self.scope.lake(name).table(str(name.table))
-        if keys := [(column.name, column.partition) for column in table.schema() if column.partition]:
-            texts = [column if transform == "identity" else f"{transform}({column})" for column, transform in keys]
-            rows += [("# Partitioning", "", ""), *((f"Part {n}", text, "") for n, text in enumerate(texts))]
+        if keys := key_names(self.scope.definition(name)):
+            rows += [("# Partitioning", "", ""), *((f"Part {n}", key, "") for n, key in enumerate(keys))]
         if style:
             listed = self.scope.lake(name).tables(rows=True)
-            found = next(one for one in listed if name.table.names(one.schema, one.table))
+            found = next(table for table in listed if name.table.names(table.schema, table.table))
             facts = {"Name": str(name.table), "Comment": found.comment or "", "Rows": found.rows}
             facts |= {"Files": found.file_count, "Bytes": found.file_bytes}
             rows += [("# Detailed Table Information", "", ""), *((key, str(value), "") for key, value in facts.items())]
         return self.scope.lookup.spark.createDataFrame(rows, "col_name STRING, data_type STRING, comment STRING")
+
+    def _shown_lake(self, shown: Shown) -> Any:
+        """Return the lake of SHOW SCHEMAS [IN lake]."""
+        if shown.within is None:
+            return self.scope.lookup.default
+        parts = [part.name for part in exp.to_table(shown.within, dialect="spark").parts]
+        lakes = {folded(known): lake for known, lake in self.scope.lookup.lakes.items()}
+        if len(parts) != 1 or folded(parts[0]) not in lakes:
+            raise ObjectNotFoundError(f"There is no lake `{shown.within}`.", remedy="Name it in `lakes`.")
+        return lakes[folded(parts[0])]
 
     def _shown_table(self, shown: Shown) -> LakeTableName:
         if shown.within is None:

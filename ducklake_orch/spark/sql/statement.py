@@ -126,7 +126,7 @@ def parse_statement(text: str, frames: Mapping[str, Any]) -> Statement:
         StatementError: When the text is not one statement, or sqlglot cannot parse it.
     """
     masked = _masked(text, frames)
-    tree, tokens = _parsed(masked.text), tokens_of(masked.text)
+    tree, tokens = parsed(masked.text), tokens_of(masked.text)
     references = [_reference(node, text, masked, tokens) for node in tree.find_all(exp.Table) if _is_named(node, text)]
     references.sort(key=lambda reference: reference.start)
     return Statement(text, tree, references, bool(frames))
@@ -140,7 +140,8 @@ def tokens_of(text: str) -> list[Token]:
         raise _not_parsed(error) from None
 
 
-def _parsed(text: str) -> Node:
+def parsed(text: str) -> Node:
+    """Return the parse tree of one statement or expression in Spark's SQL."""
     # The logger announces that a statement is kept as text, which is refused below.
     logger = logging.getLogger("sqlglot")
     level = logger.level
@@ -182,7 +183,7 @@ def _masked(text: str, frames: Mapping[str, Any]) -> _Masked:
             characters[token.start : travel.end] = " " * (travel.end - token.start)
         elif (last := _call_end(tokens, index)) is not None:
             end = tokens[last].end + 1
-            call = _parsed(masked.text[token.start : end])
+            call = parsed(masked.text[token.start : end])
             masked.calls[token.start], masked.ends[token.start] = tuple(call.args.get("expressions", ())), end
             characters[token.start : end] = f"`{'_' * (end - token.start - 2)}`"
     masked.text = "".join(characters)

@@ -1,4 +1,4 @@
-"""What a statement that writes can name: its lakes, tables, frames and parameters."""
+"""What a statement can name: its lakes, tables, frames and parameters."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlglot import TokenType, exp
 
-from ducklake_orch.catalog.metadata import ColumnDef
+from ducklake_orch.catalog.metadata import ColumnDef, TableDef
 from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.spark.sql.lake_moment import lake_moment
 from ducklake_orch.spark.sql.run_query import Args, run_query
@@ -26,13 +26,13 @@ _QUERY = (TokenType.SELECT, TokenType.WITH, TokenType.VALUES, TokenType.FROM)
 
 @dataclass(frozen=True)
 class StatementScope:
-    """A statement that writes, and what it needs.
+    """A statement other than a query, and what it needs.
 
     Attributes:
         lookup: The lakes and frames that it can name.
         statement: The statement.
         args: Its parameters.
-        verbs: Returns what has the verbs of a lake: the lake itself, or a transaction.
+        verbs: Returns the object whose verbs change a lake: the lake itself, or a transaction.
     """
 
     lookup: TableLookup
@@ -44,7 +44,7 @@ class StatementScope:
         """Return the table that a node names, whether it exists or not."""
         table = node.this if isinstance(node, exp.Schema) else node
         if not isinstance(table, exp.Table):
-            raise UnsupportedStatementError("The statement writes no table.", remedy="Name a table of the lake.")
+            raise UnsupportedStatementError("The statement names no table.", remedy="Name a table of the lake.")
         parts = tuple(part.name for part in table.parts)
         if (found := next(self.lookup.tables(parts), None)) is None:
             raise ObjectNotFoundError(f"There is no lake `{parts[0]}`.", remedy="Name it in `lakes`.")
@@ -60,7 +60,11 @@ class StatementScope:
 
     def columns(self, name: LakeTableName) -> tuple[ColumnDef, ...]:
         """Return the columns of a table in the lake."""
-        return lake_moment(self.lake(name), [name.table]).tables[name.table.key].columns
+        return self.definition(name).columns
+
+    def definition(self, name: LakeTableName) -> TableDef:
+        """Return the definition of a table in the lake."""
+        return lake_moment(self.lake(name), [name.table]).tables[name.table.key]
 
     def lake(self, name: LakeTableName) -> Any:
         """Return the lake of a table."""
@@ -73,7 +77,7 @@ class StatementScope:
         return run_query(self.lookup, query, self.args)
 
     def result(self, result: Any) -> "DataFrame":
-        """Return the result of a verb as one row; DDL without a result has none."""
+        """Return the result of a verb as one row; no row if the verb has no result."""
         rows = [] if result is None else [{name: getattr(result, name) for name in _FIELDS}]
         return self.lookup.spark.createDataFrame(rows, RESULT)
 
