@@ -77,7 +77,7 @@ class TableVerbs(LakeBase):
     ) -> WriteResult:
         """Change columns, comments and layout of a table, in one snapshot. Existing files stay as they are.
 
-        `drop_columns` and `rename_columns` name columns as they are; the others name them as they will be.
+        `drop_columns` and `rename_columns` name columns as they are; the other arguments name them as they will be.
 
         Args:
             table: `table` or `schema.table`.
