@@ -199,7 +199,7 @@ def test_statements_of_a_transaction_are_committed_together(lake: DuckLake, spar
         ),
         ("INSERT OVERWRITE orders PARTITION (region) SELECT 1, 2D, 'x'", UnsupportedStatementError, "constants"),
         ("DROP TABLE order", ObjectNotFoundError, "orders"),
-        ("DROP VIEW orders", UnsupportedStatementError, "tables and schemas only"),
+        ("DROP VIEW orders", UnsupportedStatementError, "one table or one schema only"),
         ("UPDATE orders SET price = DEFAULT WHERE id % 2 = 0", UnsupportedStatementError, "one value"),
         ("UPDATE orders SET price = 1, price = 2", UnsupportedStatementError, "does not understand"),
         ("UPDATE orders SET price = id, PRICE = 2D", UnsupportedStatementError, "one value"),
