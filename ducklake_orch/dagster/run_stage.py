@@ -11,7 +11,7 @@ import dagster as dg
 
 from ducklake_orch.dagster.event_metadata import STAGE, STAGE_ID
 from ducklake_orch.dagster.metadata_settings import settings_in
-from ducklake_orch.dagster.output_run import asset_of, cut
+from ducklake_orch.dagster.output_run import asset_of, code_location, cut
 from ducklake_orch.dagster.table_properties import TableProperties
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, TransactionClosedError
@@ -84,7 +84,7 @@ class RunStage:
         ):
             _refuse_lost(info.name)
         run = self.runs[0]
-        about = {"run_id": run.run_id, "job": run.job_name, "stage": info.name}
+        about = {"run_id": run.run_id, "job": run.job_name, "stage": info.name} | code_location(run)
         commit = CommitInfo("dagster", f"publication of {what}, run {run.run_id}", {"dagster": about})
         result = self.stage.publish(commit=commit)
         if result.replayed:

@@ -44,7 +44,7 @@ def test_a_partition_run_a_backfill_and_maintenance_succeed(dagster: Webserver, 
     assert (about["run_id"], about["job"]) == (first["runId"], "orders_of_a_day")
     assert about["code_location"] == "dagster_defs.definitions"
 
-    dagster.backfill(["raw", "orders"], ["2025-01-02", "2025-01-03"])
+    dagster.backfill([["raw", "orders"], ["sales", "orders"], ["checked_orders"]], ["2025-01-02", "2025-01-03"])
     assert lake.table("raw.orders").count() == 3 * 1050
     dagster.launch("lake_maintenance")
     assert {materialization["runId"] for materialization in dagster.materializations("lake", "maintenance", "merge")}

@@ -77,9 +77,9 @@ class Webserver:
         status = str(self.ask(_RUN, id=run_id)["status"])
         return status if status in _ENDED else None
 
-    def backfill(self, asset: list[str], partitions: list[str]) -> None:
-        """Run partitions of an asset to the end."""
-        params = {"assetSelection": [{"path": asset}], "partitionNames": partitions}
+    def backfill(self, assets: list[list[str]], partitions: list[str]) -> None:
+        """Run partitions of assets to the end."""
+        params = {"assetSelection": [{"path": asset} for asset in assets], "partitionNames": partitions}
         found = self.ask(_BACKFILL, params=params)
         assert found["__typename"] == "LaunchBackfillSuccess", found
 
