@@ -77,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--catalogs", nargs="+", default=["sqlite", "duckdb", "postgres", "mysql"])
     given = parser.parse_args()
-    print("| | single writes | one transaction | its commit | transaction / single writes |")
+    print("| | single writes | one transaction | its commit | times as long |")
     print("|---|---|---|---|---|")
     for kind in given.catalogs:
         folder = Path(tempfile.mkdtemp())

@@ -28,7 +28,7 @@ over to other machines, seconds do not. `make bench` runs all benchmarks and wri
 
 In the tables, *ours* is ducklake-orch.
 
-{machine}
+{versions}
 """
 
 
@@ -91,13 +91,17 @@ PARTS = (
 )
 
 
+def versions() -> str:
+    """Name the installed versions."""
+    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
+    return f"Versions: Python {platform.python_version()}, {packages}."
+
+
 def machine() -> str:
-    """Describe the machine and the installed versions."""
+    """Describe the machine."""
     models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text("utf-8"), re.MULTILINE)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    hardware = f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
-    packages = ", ".join(f"{name} {version(name)}" for name in _PACKAGES)
-    return f"Machine: {hardware}, {platform.system()}. Python {platform.python_version()}, {packages}."
+    return f"{models[0] if models else platform.processor()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory"
 
 
 def as_markdown(printed: str) -> str:
@@ -210,17 +214,29 @@ def missed(part: Part, printed: str) -> list[str]:
     return misses
 
 
+def kept_section(page: str, part: Part) -> str | None:
+    """Return the section of a part that was not run, as the page has it."""
+    found = re.search(rf"^## {re.escape(part.title)}\n.*?(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    return found[0] if found else None
+
+
 def main() -> None:
     """Write the page."""
-    sections, lost, short = [_HEAD.format(machine=machine())], list[str](), list[str]()
+    sections, lost, short = [_HEAD.format(versions=versions())], list[str](), list[str]()
+    page = PAGE.read_text("utf-8") if PAGE.exists() else ""
     for part in PARTS:
         result = RESULTS / f"{part.name}.md"
         if not result.exists():
+            if (section := kept_section(page, part)) is not None:
+                sections.append(section)
+                tables = re.sub("^- ", "", section, flags=re.MULTILINE)
+                lost += losses(tables)
+                short += missed(part, tables)
             continue
         printed = _SPOKEN.sub("", result.read_text("utf-8"))
         day = datetime.fromtimestamp(result.stat().st_mtime, UTC).date()
         images = [f"![{part.title}](images/{name})" for name in pictures(part, printed)]
-        again = f"Measured on {day}; run again: `make bench-{part.name}`."
+        again = f"Measured on {day} ({machine()}); run again: `make bench-{part.name}`."
         sections.append("\n\n".join([f"## {part.title}", f"{part.about} {again}", as_markdown(printed), *images]))
         lost += losses(printed)
         short += missed(part, printed)
