@@ -35,12 +35,12 @@ class CallStatement:
     def run(self) -> "DataFrame":
         """Run the procedure: `maintain` returns a row for each step, `rollback` its result."""
         name, given = call_of(self.scope.statement.text)
-        lakes = {folded(known): known for known in self.scope.lookup.lakes}
+        lookup = self.scope.lookup
         lake, _, procedure = name.replace("`", "").rpartition(".")
-        if (lake and folded(lake) not in lakes) or folded(procedure) not in _PROCEDURES:
-            known = [*_PROCEDURES, *(f"{known}.{called}" for known in lakes.values() for called in _PROCEDURES)]
+        called = lookup.lake_name(lake) if lake else lookup.default_name
+        if called is None or folded(procedure) not in _PROCEDURES:
+            known = [*_PROCEDURES, *(f"{known}.{each}" for known in lookup.lakes for each in _PROCEDURES)]
             raise UnsupportedStatementError(f"There is no procedure `{name}`.", remedy=nearest(name, known))
-        called = lakes[folded(lake)] if lake else self._default()
         arguments = _arguments(folded(procedure), given)
         if folded(procedure) == "rollback":
             if len(arguments) != 2:
@@ -49,24 +49,15 @@ class CallStatement:
                 )
             done = self.scope.verbs(called).rollback(**arguments)
             row = (done.table, arguments["to_snapshot"], done.snapshot_id, done.previous_snapshot_id)
-            return self.scope.lookup.spark.createDataFrame([row], _ROLLBACK)
-        if self.scope.lookup.prepare is not None:
+            return lookup.spark.createDataFrame([row], _ROLLBACK)
+        if lookup.prepare is not None:
             raise UnsupportedStatementError("A transaction runs no maintenance.", remedy="Call it on the lake.")
         if not isinstance(arguments.get("dry_run", False), bool):
             raise UnsupportedStatementError("`dry_run` is true or false.", remedy="Write `dry_run => true`.")
         arguments = {key: [value] if isinstance(value, str) else value for key, value in arguments.items()}
-        report: Any = self.scope.lookup.lakes[called].maintain(**arguments).raise_for_error()  # type: ignore[attr-defined]
+        report: Any = lookup.lakes[called].maintain(**arguments).raise_for_error()  # type: ignore[attr-defined]
         rows = [{field: getattr(step, field) for field in _FIELDS} for step in report.operations]
-        return self.scope.lookup.spark.createDataFrame(rows, _STEPS)
-
-    def _default(self) -> str:
-        lookup = self.scope.lookup
-        return next(name for name, lake in lookup.lakes.items() if lake is lookup.default)
-
-
-def is_call(tree: Node) -> bool:
-    """Whether a statement is CALL, which sqlglot does not parse."""
-    return isinstance(tree, exp.Command) and str(tree.this).upper() == "CALL"
+        return lookup.spark.createDataFrame(rows, _STEPS)
 
 
 def _arguments(procedure: str, given: list[tuple[str | None, str]]) -> Mapping[str, Any]:

@@ -186,12 +186,19 @@ def added_columns_of(text: str) -> str:
     return ", ".join(_listed(words.cut(first))) if words.upper(first) == "(" else words.cut(first)
 
 
+def _words_of_alter_table(text: str) -> _Words | None:
+    """Return the words of ALTER TABLE; None of other statements, most of which are not cut into words for this."""
+    if "alter" not in text.lower():
+        return None
+    words = _Words(text)
+    return words if [words.upper(0), words.upper(1)] == ["ALTER", "TABLE"] else None
+
+
 def altered_layout_of(text: str) -> AlteredLayout | None:
     """Return the parts of ALTER TABLE with PARTITION FIELD, or with WRITE [UN]ORDERED; None of other statements."""
-    words = _Words(text)
-    field, write = words.find("FIELD"), words.find("WRITE")
-    if [words.upper(0), words.upper(1)] != ["ALTER", "TABLE"]:
+    if (words := _words_of_alter_table(text)) is None:
         return None
+    field, write = words.find("FIELD"), words.find("WRITE")
     if field is not None and words.upper(field - 1) == "PARTITION":
         clause = words.upper(field - 2)
         table, within = words.cut(2, field - 2), words.find("WITH", field)
@@ -210,11 +217,9 @@ def altered_layout_of(text: str) -> AlteredLayout | None:
 
 def dropped_columns_of(text: str) -> DroppedColumns | None:
     """Return the parts of ALTER TABLE … DROP COLUMN[S]; None of other statements."""
-    words = _Words(text)
-    drop = words.find("DROP", 3)
-    if [words.upper(0), words.upper(1)] != ["ALTER", "TABLE"] or drop is None:
-        return None
-    if words.upper(drop + 1) not in ("COLUMN", "COLUMNS"):
+    words = _words_of_alter_table(text)
+    drop = None if words is None else words.find("DROP", 3)
+    if words is None or drop is None or words.upper(drop + 1) not in ("COLUMN", "COLUMNS"):
         return None
     if_exists = [words.upper(drop + 2), words.upper(drop + 3)] == ["IF", "EXISTS"]
     listed = words.cut(drop + (4 if if_exists else 2))

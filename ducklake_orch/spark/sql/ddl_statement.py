@@ -69,10 +69,9 @@ class DdlStatement:
         verb = "CREATE" if isinstance(statement, exp.Create) else "DROP"
         # Newer versions of sqlglot keep what DROP names as `tables`.
         parts = [part.name for part in (statement.this or statement.args["tables"][0]).parts]
-        lakes = {folded(name): name for name in self.scope.lookup.lakes}
         lake: Any = self.scope.lookup.default
-        if len(parts) == 2 and folded(parts[0]) in lakes:
-            lake = self.scope.lookup.lakes[lakes[folded(parts[0])]]
+        if len(parts) == 2 and (known := self.scope.lookup.lake_name(parts[0])) is not None:
+            lake = self.scope.lookup.lakes[known]
         elif len(parts) != 1:
             raise UnsupportedStatementError(f"`sql` does not run this {verb} SCHEMA.", remedy="Name one schema only.")
         if any(map(statement.args.get, ("properties", "replace"))):

@@ -7,12 +7,12 @@ from sqlglot import exp
 
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.spark.sql.call_statement import CallStatement, is_call
+from ducklake_orch.spark.sql.call_statement import CallStatement
 from ducklake_orch.spark.sql.clauses import altered_layout_of
 from ducklake_orch.spark.sql.ddl_statement import DdlStatement
 from ducklake_orch.spark.sql.run_query import Args, run_query
-from ducklake_orch.spark.sql.show_statement import ShowStatement, is_show
-from ducklake_orch.spark.sql.statement import Statement, parse_statement
+from ducklake_orch.spark.sql.show_statement import ShowStatement
+from ducklake_orch.spark.sql.statement import Statement, is_command, parse_statement
 from ducklake_orch.spark.sql.statement_scope import StatementScope
 from ducklake_orch.spark.sql.table_lookup import TableLookup
 from ducklake_orch.spark.sql.write_statement import WriteStatement
@@ -55,9 +55,9 @@ def run_sql(
     if isinstance(statement.tree, exp.Query | exp.Values):
         return run_query(lookup, statement, args)
     scope = StatementScope(lookup, statement, args, verbs or names.__getitem__)
-    if isinstance(statement.tree, exp.Describe) or is_show(statement.tree):
+    if isinstance(statement.tree, exp.Describe) or is_command(statement.tree, "SHOW"):
         return ShowStatement(scope).run()
-    if is_call(statement.tree):
+    if is_command(statement.tree, "CALL"):
         return CallStatement(scope).run()
     defines = isinstance(statement.tree, exp.Create | exp.Drop | exp.Alter | exp.Comment | exp.Command)
     return scope.result(DdlStatement(scope).run() if defines else WriteStatement(scope).run())

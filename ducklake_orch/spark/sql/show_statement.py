@@ -12,7 +12,6 @@ from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
 from ducklake_orch.spark.sql.clauses import Shown, shown_of
 from ducklake_orch.spark.sql.lake_moment import lake_moment
 from ducklake_orch.spark.sql.metadata_frames import metadata_frame
-from ducklake_orch.spark.sql.statement import Node
 from ducklake_orch.spark.sql.statement_scope import StatementScope
 from ducklake_orch.spark.sql.table_lookup import LakeTableName
 
@@ -20,11 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SCHEMAS = ("SCHEMAS", "DATABASES", "NAMESPACES")
-
-
-def is_show(tree: Node) -> bool:
-    """Whether a statement is SHOW, which sqlglot does not parse."""
-    return isinstance(tree, exp.Command) and str(tree.this).upper() == "SHOW"
 
 
 @dataclass(frozen=True)
@@ -43,7 +37,7 @@ class ShowStatement:
             case "TABLES":
                 return create(list(self._tables(shown)), "namespace STRING, tableName STRING, isTemporary BOOLEAN")
             case "COLUMNS":
-                fields = self._fields(self._shown_table(shown))
+                fields = self.scope.fields(self._shown_table(shown))
                 return create([(field.name,) for field in fields], "col_name STRING")
             case "PARTITIONS":
                 name = self._shown_table(shown)
@@ -105,9 +99,8 @@ class ShowStatement:
         if style == "HISTORY":
             moment = lake_moment(self.scope.lake(name), [name.table])
             return metadata_frame(self.scope.lookup.spark, moment, name.table, "history")
-        rows = [
-            (field.name, field.dataType.simpleString(), field.metadata.get("comment")) for field in self._fields(name)
-        ]
+        fields = self.scope.fields(name)
+        rows = [(field.name, field.dataType.simpleString(), field.metadata.get("comment")) for field in fields]
         if keys := key_names(self.scope.definition(name)):
             rows += [("# Partitioning", "", ""), *((f"Part {n}", key, "") for n, key in enumerate(keys))]
         if style:
@@ -123,10 +116,10 @@ class ShowStatement:
         if shown.within is None:
             return self.scope.lookup.default
         parts = [part.name for part in exp.to_table(shown.within, dialect="spark").parts]
-        lakes = {folded(known): lake for known, lake in self.scope.lookup.lakes.items()}
-        if len(parts) != 1 or folded(parts[0]) not in lakes:
+        known = self.scope.lookup.lake_name(parts[0])
+        if len(parts) != 1 or known is None:
             raise ObjectNotFoundError(f"There is no lake `{shown.within}`.", remedy="Name it in `lakes`.")
-        return lakes[folded(parts[0])]
+        return self.scope.lookup.lakes[known]
 
     def _shown_table(self, shown: Shown) -> LakeTableName:
         if shown.within is None:
@@ -134,6 +127,3 @@ class ShowStatement:
                 f"SHOW {shown.what} names no table.", remedy=f"Write SHOW {shown.what} IN …"
             )
         return self.scope.existing(exp.to_table(shown.within, dialect="spark"))
-
-    def _fields(self, name: LakeTableName) -> Any:
-        return self.scope.lake(name).read(str(name.table), self.scope.lookup.spark).schema.fields

@@ -140,6 +140,11 @@ def tokens_of(text: str) -> list[Token]:
         raise _not_parsed(error) from None
 
 
+def is_command(tree: Node, word: str) -> bool:
+    """Whether a statement begins with a word after which sqlglot parses nothing, such as SHOW."""
+    return isinstance(tree, exp.Command) and str(tree.this).upper() == word
+
+
 def parsed(text: str) -> Node:
     """Return the parse tree of one statement or expression in Spark's SQL."""
     # The logger announces that a statement is kept as text, which is refused below.

@@ -15,6 +15,7 @@ from ducklake_orch.spark.sql.table_lookup import LakeTableName, TableLookup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
 
 RESULT = (
     "table STRING, mode STRING, snapshot_id BIGINT, previous_snapshot_id BIGINT, rows_written BIGINT,"
@@ -65,6 +66,10 @@ class StatementScope:
     def definition(self, name: LakeTableName) -> TableDef:
         """Return the definition of a table in the lake."""
         return lake_moment(self.lake(name), [name.table]).tables[name.table.key]
+
+    def fields(self, name: LakeTableName) -> "list[StructField]":
+        """Return the columns of a table as Spark reads them."""
+        return self.lake(name).read(str(name.table), self.lookup.spark).schema.fields  # type: ignore[no-any-return]
 
     def lake(self, name: LakeTableName) -> Any:
         """Return the lake of a table."""

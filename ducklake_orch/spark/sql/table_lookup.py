@@ -121,12 +121,20 @@ class TableLookup:
         if reference.arguments is None and len(parts) > 1 and parts[-1].lower() in METADATA_TABLES:
             yield from self.tables(parts[:-1], parts[-1].lower())
 
+    @property
+    def default_name(self) -> str:
+        """The name of the lake of names without a lake."""
+        return next(name for name, lake in self.lakes.items() if lake is self.default)
+
+    def lake_name(self, name: str) -> str | None:
+        """Return the name of a lake as the caller spells it; None if there is no such lake."""
+        return next((known for known in self.lakes if folded(known) == folded(name)), None)
+
     def tables(self, parts: tuple[str, ...], kind: str | None = None) -> Iterator[LakeTableName]:
         """Yield what a name can mean in the lakes, whether it exists or not, the nearest meaning first."""
-        default = next(name for name, lake in self.lakes.items() if lake is self.default)
         if len(parts) <= 2:
-            yield LakeTableName(default, TableName(*((_MAIN, *parts)[-2:])), kind)
-        known = next((name for name in self.lakes if folded(name) == folded(parts[0])), None)
+            yield LakeTableName(self.default_name, TableName(*((_MAIN, *parts)[-2:])), kind)
+        known = self.lake_name(parts[0])
         if known is not None and len(parts) in (2, 3):
             yield LakeTableName(known, TableName(*((_MAIN, *parts[1:])[-2:])), kind)
 

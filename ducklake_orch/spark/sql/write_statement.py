@@ -129,8 +129,7 @@ class WriteStatement:
         return found
 
     def _columns(self, target: LakeTableName) -> "dict[str, StructField]":
-        fields = self.scope.lake(target).read(str(target.table), self.scope.lookup.spark).schema.fields
-        return {folded(field.name): field for field in fields}
+        return {folded(field.name): field for field in self.scope.fields(target)}
 
     # --- DELETE and UPDATE ---------------------------------------------------------------------------------------
 
