@@ -109,7 +109,7 @@ def _against_columns(table: TableDef, columns: list[tuple[str, str]]) -> str | N
     given = {folded(name): kind for name, kind in columns}
     for column in table.columns:
         kind = given.pop(folded(column.name), None)
-        if kind is None and column.default not in (None, "NULL"):
+        if kind is None and column.default is not None:
             return f"`{column.name}` gets its default"
         if not _same(column):
             return f"`{column.name}` is {duckdb_type(column)}"

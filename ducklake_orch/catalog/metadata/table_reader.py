@@ -123,7 +123,7 @@ def column_version(row: Sequence[Any], comments: Mapping[int, str | None]) -> Co
         type=text(kind) or "",
         nullable=bool(truth(nullable)),
         initial_default=text(initial),
-        default=text(default),
+        default=None if (stored := text(default)) == "NULL" else stored,  # the engine stores "no default" as this text
         default_type=text(default_type) or "",
         comment=comments.get(int(number)),
     )

@@ -166,8 +166,7 @@ def _parquet_options(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 def typed_default(column: ColumnDef) -> str:
     """Return the SQL of a column's default, which a row gets that does not name the column."""
-    # The engine stores "no default" as the text NULL.
-    if column.default is None or column.default == "NULL":
+    if column.default is None:
         value = "NULL"
     else:
         value = f"({column.default})" if column.default_type == "expression" else literal(column.default)

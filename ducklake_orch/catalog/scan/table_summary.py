@@ -75,7 +75,7 @@ def column_results(
             type=types[duckdb_type(column)],
             nullable=column.nullable,
             # The engine stores "no default" as the text NULL.
-            default=None if column.default == "NULL" else column.default,
+            default=column.default,
             comment=column.comment,
             partition=transforms.get(column.column_id),
         )

@@ -257,7 +257,7 @@ def _expressions(table: _Table, when: When, source: str) -> list[str]:
     if when.action == "update":
         return [values.get(folded(field.name), f"{table.alias}.{name_sql(field.name)}") for field in table.fields]
     for column in table.columns:
-        if column.default not in (None, "NULL") and folded(column.name) not in values:  # the engine stores the text
+        if column.default is not None and folded(column.name) not in values:
             raise UnsupportedStatementError(
                 f"INSERT leaves out column `{column.name}`, which has a default.", remedy="Name it, with its value."
             )
