@@ -103,6 +103,10 @@ class Transaction(Protocol):
         """Put the write id on the snapshot of the transaction."""
         ...
 
+    def finish(self) -> None:
+        """Run all statements that wait, so that only COMMIT is left."""
+        ...
+
     def commit(self) -> None:
         """Commit the transaction."""
         ...
@@ -129,6 +133,9 @@ class LakeTransaction:
         """Put the write id on the snapshot of the transaction."""
         if write.marked:
             self.session.con.execute(write.set_message(self.session.config.alias))
+
+    def finish(self) -> None:
+        """Do nothing: no statement waits."""
 
     def commit(self) -> None:
         """Commit the transaction."""
@@ -276,6 +283,7 @@ def _attempt(
                 return last[-1]
         transaction.mark(write)
         last[:] = [work(transaction)]
+        transaction.finish()
         still_held()
         committing = write.committing = True
         fault_point("commit.before")

@@ -50,6 +50,7 @@ class Instance:
     state: Any = None
     idle_since: float = 0.0
     entered: LakeConnection | None = None
+    has_one_thread: bool = False
 
     def clean_state(self) -> Any:
         """Return the state that must be unchanged when the instance is given back."""
@@ -58,11 +59,16 @@ class Instance:
     @contextlib.contextmanager
     def one_thread(self) -> Iterator[None]:
         """Run a block of small statements on one thread: threads of busy processes would only wait for each other."""
+        if self.has_one_thread:
+            yield
+            return
         row = self.root.execute("SELECT current_setting('threads')").fetchone()
         self.root.execute("SET threads = 1")
+        self.has_one_thread = True
         try:
             yield
         finally:
+            self.has_one_thread = False
             with contextlib.suppress(duckdb.Error):  # the instance has ended and is not used again
                 self.root.execute(f"SET threads = {row[0] if row else 1}")
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         remove_lease,
     )
     from ducklake_orch.catalog.commit.conflicts import FileState, judge_table
+    from ducklake_orch.catalog.commit.consecutive_snapshots import Append, KeysCommittedError, commit_appends
     from ducklake_orch.catalog.commit.ddl import add_inlined_table
     from ducklake_orch.catalog.commit.delete_file_rows import delete_files_of_retired, insert_delete_files
     from ducklake_orch.catalog.commit.duplicate_files import refuse_known
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
         Rollback,
         TableChange,
     )
-    from ducklake_orch.catalog.commit.table_statistics import widen_table_statistics
+    from ducklake_orch.catalog.commit.table_statistics import read_table_statistics, widen_table_statistics
     from ducklake_orch.catalog.commit.write_outcome import find_replay, partitions_written, write_result
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

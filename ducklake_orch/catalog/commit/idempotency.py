@@ -4,6 +4,7 @@ A key is written in the same transaction as the commit that it identifies. The t
 two processes do the same work, only one of them can commit.
 """
 
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -153,15 +154,32 @@ def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[
     return (int(rows[0][0]), text(rows[0][1]) or "") if rows else None
 
 
+def find_each_in(transaction: MetadataTransaction, table_id: int, keys: Sequence[str]) -> dict[str, str]:
+    """Return those of a table's keys that are committed, each with the id of its write."""
+    dialect = transaction.dialect
+    condition = f"table_id = {table_id} and idempotency_key in ({', '.join(map(dialect.text_literal, keys))})"
+    columns = dialect.texts(("idempotency_key", "write_id"))
+    rows = transaction.ask(f"select {columns} from {dialect.table(KEYS_TABLE)} where {condition}")
+    return {text(key) or "": text(write_id) or "" for key, write_id in rows}
+
+
 def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:
     """Insert a key with its snapshot, and delete the table's keys that are older than `keep_keys`."""
+    record_each(transaction, table_id, [(key, snapshot_id, write_id)])
+
+
+def record_each(transaction: MetadataTransaction, table_id: int, commits: Sequence[tuple[str, int, str]]) -> None:
+    """Insert keys, each with its snapshot and write id, and delete the table's keys that are older than `keep_keys`."""
     kept_s = int(transaction.config.keep_keys.total_seconds())
-    now, stored_key = transaction.epoch(), transaction.dialect.text_literal(key)
-    condition = f"idempotency_key = {stored_key} OR committed_at < {now - kept_s}"
+    now, stored = int(time.time()), [transaction.dialect.text_literal(key) for key, _, _ in commits]
+    condition = f"idempotency_key IN ({', '.join(stored)}) OR committed_at < {now - kept_s}"
     transaction.change(KEYS_TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({condition})")
-    values = f"{table_id}, {stored_key}, {snapshot_id}, {literal(write_id)}, {now}"
+    values = ", ".join(
+        f"({table_id}, {key}, {snapshot}, {literal(write_id)}, {now})"
+        for key, (_, snapshot, write_id) in zip(stored, commits, strict=True)
+    )
     columns = "table_id, idempotency_key, snapshot_id, write_id, committed_at"
-    transaction.change(KEYS_TABLE, f"INSERT INTO {{}} ({columns}) VALUES ({values})")
+    transaction.change(KEYS_TABLE, f"INSERT INTO {{}} ({columns}) VALUES {values}")
 
 
 def undone_by(metadata: Metadata, table_id: int, snapshot: int) -> int | None:

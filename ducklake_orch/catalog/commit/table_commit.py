@@ -10,7 +10,12 @@ from ducklake_orch.catalog.commit.late_rows import check_late_rows
 from ducklake_orch.catalog.commit.retire import Retired, file_states, find_retired
 from ducklake_orch.catalog.commit.staged_files import PreparedFiles
 from ducklake_orch.catalog.commit.table_change import Committed, ExactRows, Rollback, TableChange
-from ducklake_orch.catalog.commit.table_statistics import widen_table_statistics, write_table_statistics
+from ducklake_orch.catalog.commit.table_statistics import (
+    TableStatistics,
+    read_table_statistics,
+    widen_table_statistics,
+    write_table_statistics,
+)
 from ducklake_orch.catalog.metadata import MetadataTransaction, NewDeleteFile, Relation, TableDef, Token
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.errors import CommitConflictError, StalePlanError
@@ -52,6 +57,7 @@ class TableCommit:
         defines: Whether the commit creates or alters the table.
         numbered: The table to create, or the altered table, with its catalog ids.
         new_version: Whether the commit takes a new schema version.
+        statistics: The table's statistics before the commit, if it adds rows to a table that has had rows.
     """
 
     transaction: MetadataTransaction
@@ -69,6 +75,7 @@ class TableCommit:
     numbered: ddl.NumberedTable | None = None
     deletes: list[NewDeleteFile] = field(default_factory=list)
     first_id: int = 0
+    statistics: TableStatistics | None = None
 
     @property
     def outcome(self) -> Committed:
@@ -102,6 +109,8 @@ class TableCommit:
             self.inlined_table = ddl.inlined_table(transaction, current)
         # The table that holds inlined rows is part of the schema. An engine that has cached this schema version does
         # not search for a new one, so creating one takes a new version.
+        if current is not None and self.ready.rows:
+            self.statistics = read_table_statistics(transaction, current.table_id)
         inlines = change.few is not None and self.ready.rows > 0
         self.new_version = self.defines or (inlines and self.inlined_table is None)
 
@@ -283,20 +292,18 @@ class TableCommit:
                 remedy="Retry the write: planned again, it can succeed.",
             )
         first_row = self._count_rows(table)
-        self.transaction.insert(
-            self.inlined_table,
-            inlinable_rows.stored,
-            constants={"begin_snapshot": snapshot},
-            shifts={"row_id": (inlinable_rows.ordinal, first_row)},
-        )
+        shifts = {"row_id": (inlinable_rows.ordinal, first_row)}
+        if inlinable_rows.part is None:
+            begin = {"begin_snapshot": snapshot}
+        else:
+            begin, shifts = {}, shifts | {"begin_snapshot": (inlinable_rows.part, snapshot)}
+        self.transaction.insert(self.inlined_table, inlinable_rows.stored, constants=begin, shifts=shifts)
         self.tokens.append(Token("inlined_insert", table.table_id))
 
     def _count_rows(self, table: TableDef) -> int:
         """Add the new rows to the table's statistics, and return the row id of the first new row."""
-        transaction, ready, table_id = self.transaction, self.ready, table.table_id
-        counts = transaction.metadata.table_sql("ducklake_table_stats")
-        rows = transaction.metadata.rows(f"SELECT next_row_id FROM {counts} WHERE table_id = {table_id}")
-        if not rows:
+        transaction, ready, table_id, known = self.transaction, self.ready, table.table_id, self.statistics
+        if known is None:
             row = {"table_id": table_id, "record_count": ready.rows, "next_row_id": ready.new_rows}
             transaction.insert_row("ducklake_table_stats", row | {"file_size_bytes": ready.size})
             write_table_statistics(transaction, table_id, ready.summary)
@@ -306,5 +313,5 @@ class TableCommit:
             f"UPDATE {{}} SET record_count = record_count + {ready.rows}, next_row_id = next_row_id + {ready.new_rows},"
             f" file_size_bytes = file_size_bytes + {ready.size} WHERE table_id = {table_id}",
         )
-        widen_table_statistics(transaction, table, ready.summary)
-        return int(rows[0][0])
+        widen_table_statistics(transaction, table, known, ready.summary)
+        return known.next_row_id

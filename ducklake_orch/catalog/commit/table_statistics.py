@@ -1,6 +1,7 @@
 """Read a table's column statistics from the catalog, widen them to cover new files, and store them."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from ducklake_orch.catalog.metadata import MetadataTransaction, Relation, TableDef, text, truth
 from ducklake_orch.catalog.parquet import TableColumnStats, widen
@@ -15,28 +16,59 @@ _STATS = {
 }
 
 
+@dataclass(frozen=True)
+class TableStatistics:
+    """What the catalog knows of all rows that a table has had.
+
+    Attributes:
+        next_row_id: The id of the table's next new row.
+        columns: The statistics of columns, by column id.
+    """
+
+    next_row_id: int
+    columns: Mapping[int, TableColumnStats]
+
+
+def read_table_statistics(transaction: MetadataTransaction, table_id: int) -> TableStatistics | None:
+    """Return a table's statistics, or None if it has had no rows."""
+    dialect = transaction.dialect
+    names = ("column_id", "contains_null", "contains_nan", "min_value", "max_value", "extra_stats")
+    rows = transaction.ask(
+        f"select {dialect.texts(['s.next_row_id', *(f'c.{name}' for name in names)])}"
+        f" from {dialect.table('ducklake_table_stats')} s"
+        f" left join {dialect.table('ducklake_table_column_stats')} c on c.table_id = s.table_id"
+        f" where s.table_id = {table_id}"
+    )
+    if not rows:
+        return None
+    columns = {
+        int(text(r[1]) or 0): TableColumnStats(truth(r[2]), truth(r[3]), text(r[4]), text(r[5]), text(r[6]))
+        for r in rows
+        if r[1] is not None
+    }
+    return TableStatistics(int(text(rows[0][0]) or 0), columns)
+
+
 def widen_table_statistics(
-    transaction: MetadataTransaction, table: TableDef, added: Mapping[int, TableColumnStats]
+    transaction: MetadataTransaction,
+    table: TableDef,
+    known: TableStatistics,
+    added: Mapping[int, TableColumnStats],
 ) -> None:
     """Widen a table's statistics so that they cover new files.
 
     Args:
         transaction: The commit.
         table: The table.
+        known: The statistics before the commit.
         added: The statistics of the new files, by column id.
     """
-    metadata, table_id, leaves = transaction.metadata, table.table_id, table.leaves()
-    columns = "column_id, contains_null, contains_nan, min_value, max_value, extra_stats"
-    rows = metadata.rows(
-        f"SELECT {columns} FROM {metadata.table_sql('ducklake_table_column_stats')} WHERE table_id = {table_id}"
-    )
-    current = {int(r[0]): TableColumnStats(truth(r[1]), truth(r[2]), text(r[3]), text(r[4]), text(r[5])) for r in rows}
-    wider = widen(
-        transaction.con, leaves, current, {key: column_stats for key, column_stats in added.items() if key in leaves}
-    )
-    statement = f"DELETE FROM {{}} WHERE table_id = {table_id} AND"
+    leaves = table.leaves()
+    mine = {key: column_stats for key, column_stats in added.items() if key in leaves}
+    wider = widen(transaction.session.instance.root, leaves, known.columns, mine)
+    statement = f"DELETE FROM {{}} WHERE table_id = {table.table_id} AND"
     transaction.change_each("ducklake_table_column_stats", statement, "column_id", list(wider))
-    write_table_statistics(transaction, table_id, wider)
+    write_table_statistics(transaction, table.table_id, wider)
 
 
 def write_table_statistics(

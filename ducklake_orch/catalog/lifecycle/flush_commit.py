@@ -5,7 +5,12 @@ The files begin with the snapshots in which their rows began, so every snapshot 
 
 from dataclasses import dataclass, replace
 
-from ducklake_orch.catalog.commit import file_states, insert_delete_files, widen_table_statistics
+from ducklake_orch.catalog.commit import (
+    file_states,
+    insert_delete_files,
+    read_table_statistics,
+    widen_table_statistics,
+)
 from ducklake_orch.catalog.lifecycle.compaction_commit import is_laid_out_differently, state_of
 from ducklake_orch.catalog.lifecycle.inlined_slice import FlushedFile, RowRange
 from ducklake_orch.catalog.lifecycle.partial_files import add_placed_files, recount
@@ -104,7 +109,9 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
     if ready.count:
         # The engine does not count every NULL of inlined rows, such as those inside a MAP.
         known = {key for file in flushed.files for key in file.placed.file.stats}
-        widen_table_statistics(transaction, current, {key: ready.summary[key] for key in known & ready.summary.keys()})
+        added = {key: ready.summary[key] for key in known & ready.summary.keys()}
+        if (statistics := read_table_statistics(transaction, table.table_id)) is not None:
+            widen_table_statistics(transaction, current, statistics, added)
     insert_delete_files(transaction, table, deletes, first + count)
     return snapshot
 

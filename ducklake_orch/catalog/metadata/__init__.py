@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.snapshot_reader import (
         FORMAT_VERSION,
         Metadata,
+        Settings,
         folder_name,
         join_path,
         live,

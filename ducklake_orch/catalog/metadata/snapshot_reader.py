@@ -4,7 +4,7 @@ The entry point is `reading`, which gives a `Metadata`. The number of queries is
 number of tables and files.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
@@ -28,6 +28,8 @@ from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectN
 
 # The DuckLake format version that this package reads and writes.
 FORMAT_VERSION = "1.0"
+# Values by key, scope (None for the lake, `schema` or `table`) and the id of that.
+Settings = Mapping[tuple[str, str | None, int | None], str]
 
 
 class Metadata:
@@ -40,10 +42,15 @@ class Metadata:
     """
 
     def __init__(self, con: duckdb.DuckDBPyConnection, config: LakeConfig) -> None:
-        self.con = con
+        self._con = con
         self.config = config
         self.dialect = dialect_of(config)
-        self._values: dict[tuple[str, str | None, int | None], str] | None = None
+        self._values: Settings | None = None
+
+    @property
+    def con(self) -> duckdb.DuckDBPyConnection:
+        """The connection to read with."""
+        return self._con
 
     def table_sql(self, name: str) -> str:
         """Return the qualified name of a metadata table."""
@@ -140,11 +147,11 @@ class Metadata:
         """Return the root of the lake's files: the configured one if it overrides the one in the catalog."""
         if self.config.override_data_path and self.config.data_path:
             return self.config.data_path
-        return join_path("", self._settings()[("data_path", None, None)], relative=False)
+        return join_path("", self.settings()[("data_path", None, None)], relative=False)
 
     def requires_message(self) -> bool:
         """Return whether the lake requires a message for every commit."""
-        return bool(truth(self._settings().get(("require_commit_message", None, None))))
+        return bool(truth(self.settings().get(("require_commit_message", None, None))))
 
     def lake_id(self) -> str:
         """Return the identity of the lake, which does not depend on its name: the UUID of its first schema."""
@@ -160,25 +167,25 @@ class Metadata:
 
     def encrypted(self) -> bool:
         """Return whether the lake's files are encrypted."""
-        return bool(truth(self._settings().get(("encrypted", None, None))))
+        return bool(truth(self.settings().get(("encrypted", None, None))))
 
     def lake_mark(self) -> str:
         """Return the mark of the lake, which is part of the names of all files that its writers create."""
-        if (mark := self._settings().get((MARK_OPTION, None, None))) is not None:
+        if (mark := self.settings().get((MARK_OPTION, None, None))) is not None:
             return mark
-        return lake_mark(*(self._settings().get(("lake", part, None)) for part in ("main schema", "catalog")))
+        return lake_mark(*(self.settings().get(("lake", part, None)) for part in ("main schema", "catalog")))
 
     def options(self, schema_id: int | None = None, table_id: int | None = None) -> dict[str, str]:
         """Return the options that apply to a table: its own override its schema's, which override the lake's."""
         scopes: list[tuple[str | None, int | None]] = [(None, None), ("schema", schema_id), ("table", table_id)]
         options: dict[str, str] = {}
         for scope in scopes:
-            options |= {key: value for (key, kind, owner), value in self._settings().items() if (kind, owner) == scope}
+            options |= {key: value for (key, kind, owner), value in self.settings().items() if (kind, owner) == scope}
         return options
 
     def own_options(self, table_id: int) -> dict[str, str]:
         """Return the options that are set for a table itself."""
-        return {key: value for (key, *scope), value in self._settings().items() if tuple(scope) == ("table", table_id)}
+        return {key: value for (key, *scope), value in self.settings().items() if tuple(scope) == ("table", table_id)}
 
     def comment(self, table_id: int) -> str | None:
         """Return the comment of a table at the latest snapshot."""
@@ -186,7 +193,8 @@ class Metadata:
         rows = self.rows(f"SELECT value FROM {self.table_sql('ducklake_tag')} WHERE {of_table}")
         return text(rows[0][0]) if rows else None
 
-    def _settings(self) -> dict[tuple[str, str | None, int | None], str]:
+    def settings(self) -> Settings:
+        """Return the options that the catalog stores, and what the mark of the lake is computed from."""
         if self._values is not None:
             return self._values
         name = self.dialect.table("ducklake_metadata")

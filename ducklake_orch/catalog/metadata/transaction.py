@@ -1,11 +1,14 @@
 """Run a transaction on the metadata tables, through the metadata database that the extension has attached.
 
-Every statement that writes passes through `_run`, so that a test can kill the process between any two statements.
+Every statement that writes passes through `_run`, so that a test can kill the process between any two statements. Where
+the catalog allows it, statements wait until a query needs their effect, and are sent together: each message to a server
+takes about a millisecond.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from datetime import UTC, datetime
 from typing import Any
 
 import duckdb
@@ -32,8 +35,6 @@ class MetadataTransaction:
     Attributes:
         session: The lake; it need not be entered.
         config: The lake's configuration.
-        con: A connection that has never entered the lake. Entering opens a transaction of the extension, and on SQLite
-            the two transactions would block each other.
         metadata: The metadata tables as this transaction sees them.
         latest: The latest snapshot when the transaction began.
         dialect: The catalog's dialect.
@@ -42,11 +43,21 @@ class MetadataTransaction:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.config = session.config
-        self.con = session.instance.root.cursor()
-        self.metadata = Metadata(self.con, session.config)
+        self._con = session.instance.root.cursor()
+        self.metadata: Metadata = _OwnMetadata(self)
         self.latest = SnapshotRow(0, 0, 0, 0)
         self.dialect = self.metadata.dialect
         self._statements = 0
+        self._waiting: list[str] = []
+
+    @property
+    def con(self) -> duckdb.DuckDBPyConnection:
+        """The connection, after it has run the statements that wait."""
+        if self._waiting:
+            statement = self.dialect.together(self._waiting)
+            self._waiting = []
+            self._run(statement)
+        return self._con
 
     # --- beginning and end ---------------------------------------------------------------------------------------
 
@@ -61,6 +72,10 @@ class MetadataTransaction:
     def mark(self, write: Write) -> None:
         """Do nothing: the caller inserts the mark together with the snapshot."""
 
+    def finish(self) -> None:
+        """Run the statements that wait, so that only COMMIT is left."""
+        _ = self.con
+
     def commit(self) -> None:
         """Commit the transaction and close its connection."""
         self.con.execute("COMMIT")
@@ -68,18 +83,14 @@ class MetadataTransaction:
 
     def roll_back(self) -> None:
         """Roll the transaction back, whatever state it is in, and close its connection."""
+        self._waiting = []
         try:
-            self.con.execute("ROLLBACK")
+            self._con.execute("ROLLBACK")
         except duckdb.Error as error:  # the engine has already ended the transaction, or the server is unreachable
             log.debug("rollback failed: %s", type(error).__name__)
-        self.con.close()
+        self._con.close()
 
     # --- statements ----------------------------------------------------------------------------------------------
-
-    def epoch(self) -> int:
-        """Return the time of the transaction, in seconds since the epoch."""
-        row = self.con.execute("SELECT epoch(now())").fetchone()
-        return int(row[0]) if row else 0
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query in the catalog's own SQL.
@@ -113,15 +124,29 @@ class MetadataTransaction:
         columns |= {name: _constant(value) for name, value in constants.items()}
         columns |= {name: f"{identifier(source)} + {offset}" for name, (source, offset) in shifts.items()}
         names = ", ".join(map(identifier, columns))
+        if self.dialect.sends_together and rows.arrow is None:
+            of_row = [_shifted(dict(zip(rows.columns, row, strict=True)), constants, shifts) for row in rows.rows]
+            self._insert_values(table, of_row)
+            return
         with rows.source(self.con) as source:
             select = f"SELECT {', '.join(columns.values())} FROM {source}"
             self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) {select}")
 
     def insert_row(self, table: str, values: Mapping[str, Any]) -> None:
         """Insert one row; `NOW` is the time of the transaction."""
+        if self.dialect.sends_together:
+            self._insert_values(table, [values])
+            return
         names = ", ".join(map(identifier, values))
         texts = ", ".join(map(_constant, values.values()))
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
+
+    def _insert_values(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Insert rows with the same columns in the catalog's own SQL."""
+        now = f"'{datetime.now(UTC).isoformat()}'"
+        texts = (", ".join(now if value is NOW else literal(value) for value in row.values()) for row in rows)
+        values = ", ".join(f"({text})" for text in texts)
+        self.change(table, f"INSERT INTO {{}} ({', '.join(map(identifier, rows[0]))}) VALUES {values}")
 
     def create(self, table: str, columns: Mapping[str, str]) -> bool:
         """Create a metadata table with columns of DuckDB types; return whether it exists now.
@@ -154,7 +179,10 @@ class MetadataTransaction:
 
     def change(self, table: str, statement: str) -> None:
         """Run an UPDATE or DELETE in SQL that every catalog accepts; `{}` stands for the table."""
-        self._run(self.dialect.change(table, statement))
+        if self.dialect.sends_together:
+            self._waiting.append(statement.replace("{}", self.dialect.table(table), 1))
+        else:
+            self._run(self.dialect.change(table, statement))
 
     def drop(self, table: str) -> None:
         """Drop a metadata table, if it exists."""
@@ -170,6 +198,29 @@ class MetadataTransaction:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
         (con or self.con).execute(sql).fetchall()  # a query that changes rows runs only while its result is fetched
+
+
+class _OwnMetadata(Metadata):
+    """The metadata tables as a transaction sees them."""
+
+    def __init__(self, transaction: MetadataTransaction) -> None:
+        self._transaction = transaction
+        super().__init__(transaction._con, transaction.session.config)
+
+    @property
+    def con(self) -> duckdb.DuckDBPyConnection:
+        return self._transaction.con
+
+
+def _shifted(
+    row: Mapping[str, Any], constants: Mapping[str, Any], shifts: Mapping[str, tuple[str, int]]
+) -> dict[str, Any]:
+    """Return a row with its constants, and with columns computed from others in place of those."""
+    sources = {source for source, _ in shifts.values()}
+    values = {name: value for name, value in row.items() if name not in sources} | dict(constants)
+    for name, (source, offset) in shifts.items():
+        values[name] = None if row[source] is None else row[source] + offset
+    return values
 
 
 def _constant(value: Any) -> str:

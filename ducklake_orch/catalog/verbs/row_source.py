@@ -96,6 +96,9 @@ class ArrowRows:
     Args:
         data: Any object that offers an Arrow stream.
         values: SQL expressions, by name, for the columns whose types Arrow cannot represent.
+
+    Attributes:
+        in_memory: The rows as a pyarrow.Table, if they are all that there is to know of them.
     """
 
     engine = "duckdb"
@@ -106,6 +109,7 @@ class ArrowRows:
         self.repeatable = self._source.repeatable
         self.is_small = self._source.is_small
         self.types = self._source.types
+        self.in_memory = None if values else self._source.in_memory
 
     def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
         """Return the finder of the rows to replace: this process, without workers."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.writing.delete_file_writer import Loss, write_delete_file, write_delete_files
     from ducklake_orch.catalog.writing.file_writer import (
         WrittenVersions,
+        fitted,
         write_files,
         write_known_rows,
         write_row_versions,

@@ -33,6 +33,7 @@ class Source:
         schema: The columns, as a pyarrow.Schema.
         repeatable: Whether the rows can be read again, for a second attempt.
         is_small: Whether the rows are in memory and so few that writing them takes almost no time.
+        in_memory: The rows, if they are a small pyarrow.Table.
         failure: The error that ended reading early, if any.
     """
 
@@ -50,6 +51,9 @@ class Source:
         self.repeatable = isinstance(data, pa.Table | pa.RecordBatch) or module in ("pandas", "polars")
         self._data = data
         self.is_small = isinstance(data, pa.Table | pa.RecordBatch) and data.nbytes < _SMALL
+        self.in_memory = None
+        if self.is_small and not self._carried:
+            self.in_memory = data if isinstance(data, pa.Table) else pa.Table.from_batches([data])
         try:
             self._first = data if isinstance(data, pa.RecordBatchReader) else pa.RecordBatchReader.from_stream(data)
         except (OSError, pa.ArrowException) as error:  # for example, Arrow has no type for a VARIANT in a relation

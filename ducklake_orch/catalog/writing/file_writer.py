@@ -180,14 +180,24 @@ def _versions(table: TableDef, file: NewFile) -> WrittenVersions:
 
 
 def fitted(
-    con: duckdb.DuckDBPyConnection, table: TableDef, source: str, only: str | None, *, known: bool = False
+    con: duckdb.DuckDBPyConnection,
+    table: TableDef,
+    source: str,
+    only: str | None,
+    *,
+    known: bool = False,
+    beside: str | None = None,
 ) -> str:
     """Return the query for data as rows of the table; if `only` is given, only the rows that match it.
+
+    A column named `beside` is no column of the table, and is returned as it is.
 
     Raises:
         DataError: When the columns do not fit the table.
     """
-    rows = f"SELECT {projection(con, table, source_columns(con, source), known=known)} FROM {source}"
+    given = [column for column in source_columns(con, source) if column.name != beside]
+    values = ", ".join([projection(con, table, given, known=known), *([beside] if beside else [])])
+    rows = f"SELECT {values} FROM {source}"
     return rows if only is None else f"SELECT * FROM ({rows}) WHERE (\n{only}\n) IS TRUE"
 
 

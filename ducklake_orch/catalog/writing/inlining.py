@@ -31,11 +31,14 @@ class InlinableRows:
         stored: The rows as texts, which are cast to the catalog's types, and numbered from 0.
         ordinal: The name of the column with the number.
         as_files: The files that the rows would be, for their statistics and partition keys.
+        part: The name of a column that says which of several consecutive snapshots adds the row, counted from 0; None
+            if one snapshot adds all rows.
     """
 
     stored: Relation
     ordinal: str
     as_files: tuple[NewFile, ...]
+    part: str | None = None
 
 
 def row_limit(config: "LakeConfig", table: TableDef) -> int:
@@ -70,7 +73,12 @@ def inline_limit(limit: int, reader: Any) -> tuple[bool, Any]:
 
 
 def inlinable_rows(
-    con: duckdb.DuckDBPyConnection, dialect: Dialect[Any], table: TableDef, source: str, only: str | None
+    con: duckdb.DuckDBPyConnection,
+    dialect: Dialect[Any],
+    table: TableDef,
+    source: str,
+    only: str | None,
+    part: str | None = None,
 ) -> InlinableRows:
     """Prepare rows to inline in the catalog.
 
@@ -80,22 +88,26 @@ def inlinable_rows(
         table: The table to write for.
         source: The FROM item that reads the rows; it is read once.
         only: A predicate; rows that do not match it are left out.
+        part: The name of an additional column of the source; see `InlinableRows`.
     """
     try:
-        con.execute(f"CREATE TEMP TABLE {_FEW} AS {fitted(con, table, source, only)}")
+        con.execute(f"CREATE TEMP TABLE {_FEW} AS {fitted(con, table, source, only, beside=part)}")
     except duckdb.Error as error:
         failure = explain(error, table)
         if failure is None:
             raise
         raise failure from None
     try:
+        few = _FEW if part is None else f"(SELECT * EXCLUDE ({part}) FROM {_FEW})"
         with tempfile.TemporaryDirectory() as folder:
-            files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), _FEW, "few")
+            files = write_files(con, replace(table, folder=f"{folder}/", data_path=f"{folder}/"), few, "few")
         named = ((column.type, identifier(column.name)) for column in table.columns)
         texts = ", ".join(f"{dialect.inlined_text(kind, name)} AS {name}" for kind, name in named)
         ordinal = free_column_name("ordinal", table.columns)
-        rows = con.execute(f"SELECT row_number() OVER () - 1 AS {ordinal}, {texts} FROM {_FEW}").to_arrow_table()
+        numbers = f"row_number() OVER () - 1 AS {ordinal}" + ("" if part is None else f", {part}")
+        rows = con.execute(f"SELECT {numbers}, {texts} FROM {_FEW}").to_arrow_table()
     finally:
         con.execute(f"DROP TABLE {_FEW}")
-    types = dict.fromkeys((column.name for column in table.columns), "VARCHAR")
-    return InlinableRows(Relation({ordinal: "BIGINT"} | types, [()] * len(rows), rows), ordinal, tuple(files))
+    types = {name: "BIGINT" for name in (ordinal, part) if name is not None}
+    types |= {column.name: "VARCHAR" for column in table.columns}
+    return InlinableRows(Relation(types, [()] * len(rows), rows), ordinal, tuple(files), part)

@@ -232,6 +232,13 @@ class Dialect(Generic[CatalogT]):
         """
         return statement.replace("{}", self.attached(name), 1)
 
+    # Whether several statements that write can be sent to the catalog as one.
+    sends_together: ClassVar[bool] = False
+
+    def together(self, statements: Sequence[str]) -> str:
+        """Return the DuckDB statement that runs statements in the catalog's own SQL, where `sends_together`."""
+        raise NotImplementedError
+
     def drop(self, name: str) -> str:
         """Return the DuckDB statement that drops a metadata table, if it exists."""
         return f"DROP TABLE IF EXISTS {self.attached(name)}"

@@ -34,6 +34,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     home_database = "postgres"
     most_columns = 1600
     cache_reset = "CALL pg_clear_cache()"
+    sends_together = True
 
     def metadata_path(self) -> str:
         return f"postgres:{self.connection_string()}"
@@ -84,6 +85,9 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
         # A session that changes inlined rows and never ends its transaction must not block all writers for ever.
         limit = max(1, int(self.config.lock_timeout.total_seconds() * 1000))
         return [self.execute(f"set local lock_timeout = {limit}")]
+
+    def together(self, statements: Sequence[str]) -> str:
+        return self.execute("; ".join(statements))
 
     def writer_queue(self, connect: Connect) -> "Queue":
         from ducklake_orch.engine.locks import PostgresQueue
