@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -13,8 +14,8 @@ W = TypeVar("W")
 R = TypeVar("R")
 # The most threads whose work is done together.
 _MOST = 256
-# The pause between two turns, as a part of the first one.
-_PAUSE, _LONGEST_PAUSE_S = 0.1, 0.005
+# The longest pause between two turns, as a part of the first one, and how often to look for more threads.
+_PATIENCE, _STEP_S = 1.0, 0.001
 
 
 @dataclass(eq=False)
@@ -36,18 +37,26 @@ class _Waiting(Generic[W, R]):
 
 @dataclass
 class _Queue:
-    """The threads that wait for a turn, in order.
+    """The threads that take turns at something.
 
     Attributes:
-        pause: How long the next thread waits for others, in seconds: threads whose work was done may soon have more.
+        waiting: The threads that wait, in order.
+        busy: Whether it is some thread's turn.
+        size: How many threads worked together in the last turn.
+        patience: How long the next thread waits for as many, in seconds. Threads whose work was just done may soon have
+            more; while they prepare it, they would also slow down the thread that works.
+        ended: When the last turn ended, on the monotonic clock.
     """
 
-    threads: list[_Waiting[Any, Any]] = field(default_factory=list)
-    pause: float = 0.0
+    waiting: list[_Waiting[Any, Any]] = field(default_factory=list)
+    busy: bool = False
+    size: int = 1
+    patience: float = 0.0
+    ended: float = 0.0
 
 
-# By what the threads wait for; there is an entry while it is some thread's turn.
-_queues: dict[Hashable, _Queue] = {}
+# By what the threads take turns at.
+_queues: dict[Hashable, _Queue] = defaultdict(_Queue)
 _lock = threading.Lock()
 
 
@@ -68,52 +77,55 @@ def in_turn(
     """
     mine: _Waiting[W, R] = _Waiting(work)
     with _lock:
-        begins = key not in _queues
-        if begins:
-            _queues[key] = _Queue()
+        queue = _queues[key]
+        if queue.busy:
+            queue.waiting.append(mine)
         else:
-            _queues[key].threads.append(mine)
+            queue.busy = True
+            mine.called.set()
     group, started = [mine], time.monotonic()
     try:
-        if not begins:
-            with phase("wait"):
-                mine.called.wait()
-                if mine.taken:
-                    return mine.outcome
-                time.sleep(_queues[key].pause)
+        with phase("wait"):
+            mine.called.wait()
+            if mine.taken:
+                return mine.outcome
+            _gather(queue)
         started = time.monotonic()
         with _lock:
-            waiting = _queues[key].threads
-            for other in list(waiting):
+            for other in list(queue.waiting):
                 if len(group) < _MOST and fits([one.work for one in group], other.work):
                     other.taken = True
                     group.append(other)
-                    waiting.remove(other)
+                    queue.waiting.remove(other)
         for one, outcome in zip(group, run([one.work for one in group]), strict=True):
             one.outcome = outcome
         return mine.outcome
     finally:
-        _leave(key, mine, group, started, begins=begins)
+        _leave(queue, mine, group, started)
 
 
-def _leave(
-    key: Hashable, mine: _Waiting[Any, Any], group: Sequence[_Waiting[Any, Any]], started: float, *, begins: bool
-) -> None:
+def _gather(queue: _Queue) -> None:
+    """Wait a moment for as many threads as worked together just before."""
+    end = queue.ended + queue.patience
+    while len(queue.waiting) + 1 < queue.size and time.monotonic() < end:
+        time.sleep(_STEP_S)
+
+
+def _leave(queue: _Queue, mine: _Waiting[Any, Any], group: Sequence[_Waiting[Any, Any]], started: float) -> None:
     """End this thread's turn: call the threads whose work was taken, and the next one. Or stop waiting for it."""
     with _lock:
         if mine.taken:
             return
-        queue = _queues[key]
-        if not (begins or mine.called.is_set()):  # interrupted
-            queue.threads.remove(mine)
+        if not mine.called.is_set():  # interrupted
+            queue.waiting.remove(mine)
             return
         for other in group[1:]:
             other.called.set()
-        if queue.threads:
-            queue.pause = min((time.monotonic() - started) * _PAUSE, _LONGEST_PAUSE_S) if len(group) > 1 else 0.0
-            queue.threads.pop(0).called.set()
-        else:
-            del _queues[key]
+        queue.ended = time.monotonic()
+        queue.size, queue.patience = len(group), (queue.ended - started) * _PATIENCE
+        queue.busy = bool(queue.waiting)
+        if queue.busy:
+            queue.waiting.pop(0).called.set()
 
 
 def _forget_after_fork() -> None:

@@ -150,19 +150,17 @@ def _inlinable(
     import pyarrow as pa
 
     part = free_column_name("part", table.columns)
-    numbered = [
-        append.table.append_column(part, pa.repeat(pa.scalar(number, pa.int64()), len(append.table)))
-        for number, append in enumerate(appends)
-    ]
-    source, config = Source(pa.concat_tables(numbered)), writer.config
+    numbers = [number for number, append in enumerate(appends) for _ in range(len(append.table))]
+    rows = pa.concat_tables([append.table for append in appends]).append_column(part, pa.array(numbers, pa.int64()))
+    source, config = Source(rows.combine_chunks()), writer.config
     with writer.working() as con:
         try:
             con.register(_ROWS, source.reader())
-            rows = inlinable_rows(con, dialect_of(config), table, source.relation(_ROWS, table), None, part)
+            few = inlinable_rows(con, dialect_of(config), table, source.relation(_ROWS, table), None, part)
             if not partition_keys(table):
-                return rows, defaultdict(list)
+                return few, defaultdict(list)
             con.register(_ROWS, source.reader())
-            return rows, _partitions(con, table, source.relation(_ROWS, table), part)
+            return few, _partitions(con, table, source.relation(_ROWS, table), part)
         except duckdb.Error as error:
             failure = classify(error, config, f"Preparing rows for `{table}` failed")
     raise failure
