@@ -33,13 +33,15 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, unknown_outcome
+from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.phases import phase
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.turns import in_turn
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, UnknownOutcomeError
 from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
 
 _ROWS = "__ducklake_orch_source"
-# The row limits of tables that several threads have appended to; appends of more rows do not wait for each other.
+# The row limits of tables, as of the last append; appends of more rows do not wait for each other.
 _limits: dict[Hashable, int] = {}
 # The last plan for each table, with the shape of its appends; the commit checks whether it still holds.
 _plans: dict[Hashable, tuple[tuple[Any, ...], WritePlan]] = {}
@@ -67,31 +69,45 @@ class _Append:
 
 def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteResult:
     """Write rows; few rows in memory that are appended can be committed together with those of other threads."""
-    key: Hashable = (repr(config.catalog), request.table)
-    table = _few_rows(config, rows, request, key)
-    if table is None:
+    if (table := _in_memory(config, rows, request)) is None:
         return TableWriter(config, rows, request).run()
     same = replace(request, idempotency_key=None, commit=CommitInfo())
     shape = (config, same, bool(request.commit.message), table.schema)
     mine = _Append(config, rows, request, table, shape, Write(f"writing `{request.table}`", request.commit))
+    key = turn_key(config, request.table)
+    if not 0 < len(table) <= _limits.get(key, len(table)):
+        return _append_alone(key, mine)
     outcome: WriteResult | DuckLakeOrchError | None = in_turn(
         key, mine, lambda appends: _append_all(key, appends), fits=_fits
     )
     if isinstance(outcome, DuckLakeOrchError):
         raise outcome
-    if outcome is None and mine.together is not None and mine.together.in_doubt:
+    if outcome is None and mine.together is not None and mine.together.in_doubt and request.idempotency_key is None:
         raise unknown_outcome(mine.write, DuckLakeOrchError("the thread that committed it was interrupted"))
-    return outcome or TableWriter(config, rows, request).run()
+    return outcome or _append_alone(key, mine)
 
 
-def _few_rows(config: LakeConfig, rows: Rows, request: WriteRequest, key: Hashable) -> Any:
-    """Return the rows as a pyarrow.Table if they may be committed together with others, else None."""
+def turn_key(config: LakeConfig, table: TableName) -> Hashable:
+    """Return what threads that append to a table take turns at."""
+    return repr(config.catalog), table
+
+
+def _append_alone(key: Hashable, append: _Append) -> WriteResult:
+    writer = TableWriter(append.config, append.rows, append.request)
+    try:
+        return writer.run()
+    finally:
+        if writer.row_limit is not None:
+            _limits[key] = writer.row_limit
+
+
+def _in_memory(config: LakeConfig, rows: Rows, request: WriteRequest) -> Any:
+    """Return the rows as a pyarrow.Table if their append may be committed together with others, else None."""
     if request.mode != "append" or request.inline != "auto" or request.expect_snapshot is not None:
         return None
     if not isinstance(rows, ArrowRows) or rows.comments or recording_of(config) is not None:
         return None
-    table = rows.in_memory
-    return None if table is None or not 0 < len(table) <= _limits.get(key, len(table)) else table
+    return rows.in_memory
 
 
 def _fits(chosen: Sequence[_Append], other: _Append) -> bool:
@@ -102,7 +118,7 @@ def _fits(chosen: Sequence[_Append], other: _Append) -> bool:
 def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResult | DuckLakeOrchError | None]:
     """Commit appends; None stands for one that has to be written alone."""
     if len(appends) == 1:
-        return [TableWriter(appends[0].config, appends[0].rows, appends[0].request).run()]
+        return [_append_alone(key, appends[0])]
     results: dict[_Append, WriteResult | DuckLakeOrchError] = {}
     pending = list(appends)
     while len(pending) > 1:
@@ -136,6 +152,7 @@ def _commit_together(key: Hashable, appends: Sequence[_Append]) -> Mapping[_Appe
         with leased(first.config, first.write, plan.latest.snapshot_id):
             with phase("files"):
                 rows, partitions = _inlinable(writer, plan.target, few)
+            fault_point("files.written")
             done = _commit(writer, plan, rows, few)
     return {
         append: _result(append, plan.target, committed, partitions[number])

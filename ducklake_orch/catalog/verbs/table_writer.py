@@ -74,13 +74,18 @@ class WritePlan:
 
 
 class TableWriter:
-    """One attempt at a write, planned on the latest snapshot."""
+    """One attempt at a write, planned on the latest snapshot.
+
+    Attributes:
+        row_limit: The maximum number of rows that it inlines; None until its files are written.
+    """
 
     def __init__(self, config: LakeConfig, rows: Rows, request: WriteRequest, write: Write | None = None) -> None:
         self.config = config
         self._rows = rows
         self._request = request
         self._write = write or Write(f"writing `{request.table}`", request.commit)
+        self.row_limit: int | None = None
         self._session: Session | None = None
         self._open: Metadata | None = None
 
@@ -219,7 +224,7 @@ class TableWriter:
 
     def _job(self, table: TableDef) -> Job:
         request = self._request
-        limit = row_limit(self.config, table) if request.inline == "auto" else 0
+        limit = self.row_limit = row_limit(self.config, table) if request.inline == "auto" else 0
         return Job(self.config, table, self._write.write_id, request.where, request.outside, limit, self.working)
 
     def _commit(self, plan: WritePlan, written: Written) -> Committed:

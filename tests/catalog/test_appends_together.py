@@ -1,0 +1,246 @@
+"""Appends of few rows by threads that wait for each other: one transaction, but own snapshots, keys and results."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake, errors
+from ducklake_orch.catalog.commit import consecutive_snapshots
+from ducklake_orch.engine.fault_points import actions
+from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import FaultProxy
+from tests.support.backends import DUCKDB, LOCAL, POSTGRES, SQLITE, Backend
+from tests.support.fault_points import dies_at, once_at
+from tests.support.lakes import Servers
+from tests.support.stored_tables import nothing_left_over, rows
+from tests.support.waiting_appends import Outcome, in_threads
+
+# MySQL inlines no rows of tables that are created with rows.
+CATALOGS = [Backend(catalog, LOCAL) for catalog in (SQLITE, DUCKDB, POSTGRES)]
+inlining_catalogs = pytest.mark.parametrize("backend", CATALOGS, ids=str, indirect=True)
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"i": pa.array(values, pa.int64()), "p": [f"p{value % 2}" for value in values]})
+
+
+def append(lake: DuckLake, data: pa.Table, key: str | None = None, **more: Any) -> Callable[[], Any]:
+    return lambda: lake.write(data, "t", mode="append", inline="auto", idempotency_key=key, **more)
+
+
+def together(lake: DuckLake, *appends: Callable[[], Any]) -> list[Outcome]:
+    return in_threads(appends, to=(lake, "t"))
+
+
+@pytest.fixture
+def lake(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
+    """A lake with a table that has inlined rows."""
+    lake.write(numbers(0), "t", mode="append")
+    lake.write(numbers(1), "t", mode="append", inline="auto", idempotency_key="before")
+    return lake
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many appends each commit of several appends had."""
+    sizes: list[int] = []
+    commit = consecutive_snapshots._commit
+
+    def counted(*args: Any) -> Any:
+        sizes.append(len(args[-1]))
+        return commit(*args)
+
+    monkeypatch.setattr(consecutive_snapshots, "_commit", counted)
+    return sizes
+
+
+def added(lake: DuckLake, snapshot: int) -> list[int]:
+    """Return the numbers that a snapshot added, as the engine reads them."""
+    before = f"SELECT i FROM t AT (VERSION => {snapshot - 1})"
+    return sorted(row[0] for row in rows(lake, f"SELECT i FROM t AT (VERSION => {snapshot}) EXCEPT ALL {before}"))
+
+
+@inlining_catalogs
+def test_each_append_has_its_own_snapshot_key_and_result(lake: DuckLake, groups: list[int]) -> None:
+    first = lake.snapshots(limit=1)[0].snapshot_id + 1
+    results = together(
+        lake,
+        append(lake, numbers(10, 11), "a", commit=CommitInfo(author="ann", message="tens", extra={"run": 1})),
+        append(lake, numbers(20), "b", commit=CommitInfo(author="bob", message="twenties")),
+        append(lake, numbers(30, 31, 32), commit=CommitInfo(author="cy", message='it\'s \\ "odd"')),
+    )
+    assert groups == [3]
+    assert [result.snapshot_id for result in results] == [first, first + 1, first + 2]
+    assert [result.previous_snapshot_id for result in results] == [first - 1, first, first + 1]
+    assert [result.rows_written for result in results] == [2, 1, 3]
+    assert [(result.files_added, result.replayed, result.mode) for result in results] == [(0, False, "append")] * 3
+    assert [added(lake, result.snapshot_id) for result in results] == [[10, 11], [20], [30, 31, 32]]
+    newest = lake.snapshots(limit=3)
+    assert [(one.author, one.message) for one in newest] == [
+        ("cy", 'it\'s \\ "odd"'),
+        ("bob", "twenties"),
+        ("ann", "tens"),
+    ]
+    assert all(one.changes == ["inlined_insert:1"] for one in newest)
+    assert [append(lake, numbers(99), key)().snapshot_id for key in "ab"] == [first, first + 1]
+    assert lake.table("t").count() == 8
+    assert len({row[0] for row in rows(lake, "SELECT rowid FROM t")}) == 8
+    assert lake.fsck(deep=True, storage=True).findings == []
+    lake.execute(f"CALL ducklake_flush_inlined_data('{lake.config.alias}')").raise_for_error()
+    assert [added(lake, result.snapshot_id) for result in results] == [[10, 11], [20], [30, 31, 32]]
+
+
+@inlining_catalogs
+def test_results_name_the_partitions_as_those_of_single_appends_do(lake: DuckLake, groups: list[int]) -> None:
+    lake.write(numbers(1, 2), "t", mode="append", inline="auto")
+    lake.alter_table("t", partition_by=["p"])
+    alone = [append(lake, data)() for data in (numbers(1, 2, 3), numbers(4))]
+    results = together(lake, append(lake, numbers(1, 2, 3)), append(lake, numbers(4)))
+    assert groups == [2]
+    by_values = [sorted(result.partitions, key=repr) for result in results]
+    assert by_values == [sorted(result.partitions, key=repr) for result in alone]
+
+
+@inlining_catalogs
+def test_rows_that_do_not_fit_fail_alone(lake: DuckLake, groups: list[int]) -> None:
+    wider = numbers(12).append_column("q", pa.array([1]))
+    results = together(lake, append(lake, numbers(10)), append(lake, wider), append(lake, numbers(11)))
+    assert isinstance(results[1], errors.DataError)
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(0,), (1,), (10,), (11,)]
+    assert groups == [2]
+
+
+@inlining_catalogs
+def test_a_value_that_cannot_be_stored_fails_alone(lake: DuckLake) -> None:
+    lake.execute("CREATE OR REPLACE TABLE t (i BIGINT NOT NULL, p VARCHAR)").raise_for_error()
+    append(lake, numbers(1))()
+    nothing = pa.table({"i": pa.array([None], pa.int64()), "p": ["x"]})
+    results = together(lake, append(lake, numbers(2)), append(lake, nothing), append(lake, numbers(3)))
+    assert isinstance(results[1], errors.DataError)
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,)]
+
+
+@inlining_catalogs
+def test_committed_keys_are_replayed_beside_new_ones(lake: DuckLake, groups: list[int]) -> None:
+    results = together(
+        lake,
+        append(lake, numbers(10), "a"),
+        append(lake, numbers(1), "before"),
+        append(lake, numbers(11), "b"),
+        append(lake, numbers(10), "a"),
+    )
+    assert [result.replayed for result in results] == [False, True, False, True]
+    assert results[3].snapshot_id == results[0].snapshot_id
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(0,), (1,), (10,), (11,)]
+    assert groups == [3, 2]
+
+
+@inlining_catalogs
+def test_appends_follow_a_change_of_the_table(lake: DuckLake, groups: list[int]) -> None:
+    together(lake, append(lake, numbers(10)), append(lake, numbers(11)))
+    lake.alter_table("t", add_columns={"w": "int64"})
+    together(lake, append(lake, numbers(12)), append(lake, numbers(13)))
+    assert rows(lake, "SELECT i, w FROM t WHERE i > 9 ORDER BY i") == [(n, None) for n in (10, 11, 12, 13)]
+    set_limit = f"CALL {lake.config.alias}.set_option('data_inlining_row_limit', 0, table_name => 't')"
+    lake.execute(set_limit).raise_for_error()
+    results = together(lake, append(lake, numbers(14)), append(lake, numbers(15)))
+    assert [result.files_added for result in results] == [1, 1]
+    lake.drop_table("t")
+    results = together(lake, append(lake, numbers(16)), append(lake, numbers(17)))
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(16,), (17,)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@inlining_catalogs
+def test_a_change_between_plan_and_commit_is_followed(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    together(lake, append(lake, numbers(10)), append(lake, numbers(11)))
+    once_at(monkeypatch, "files.written", lambda: lake.alter_table("t", rename_columns={"p": "q"}))
+    results = together(lake, append(lake, numbers(12)), append(lake, numbers(13)))
+    assert [type(result) for result in results] == [errors.DataError, errors.DataError]
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(0,), (1,), (10,), (11,)]
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+@inlining_catalogs
+@pytest.mark.parametrize("point", ["commit.before", "commit.after"])
+def test_an_interrupted_thread_neither_loses_nor_doubles_rows_of_others(
+    lake: DuckLake, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_at(monkeypatch, point, interrupt)
+    results = together(lake, append(lake, numbers(10)), append(lake, numbers(11), "a"), append(lake, numbers(12)))
+    assert isinstance(results[0], KeyboardInterrupt)
+    assert isinstance(results[2], errors.UnknownOutcomeError)
+    assert results[1].replayed == (point == "commit.after")
+    committed = [(10,), (11,), (12,)] if point == "commit.after" else [(11,)]
+    assert rows(lake, "SELECT i FROM t WHERE i > 9 ORDER BY i") == committed
+    assert append(lake, numbers(13))().rows_written == 1
+
+
+@inlining_catalogs
+def test_a_killed_process_commits_all_or_nothing(lake: DuckLake) -> None:
+    for statement in itertools.count():
+        point = f"statement.{statement}" if statement else "commit.after"
+        mine = [100 * statement + number for number in (10, 11, 12)]
+        work = [append(lake, numbers(number), f"key of {number}") for number in mine]
+        killed = dies_at(point, partial(together, lake, *work))
+        assert added_of(lake, mine) in ([], mine)
+        assert [result.rows_written for result in together(lake, *work)] in ([1, 1, 1], [0, 0, 0])
+        assert added_of(lake, mine) == mine
+        if not killed:
+            break
+    assert statement > 3
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+def added_of(lake: DuckLake, wanted: list[int]) -> list[int]:
+    found = rows(lake, f"SELECT i FROM t WHERE i BETWEEN {wanted[0]} AND {wanted[-1]} ORDER BY i")
+    return [row[0] for row in found]
+
+
+@pytest.fixture
+def proxied(servers: Servers, tmp_path: Path) -> Iterator[tuple[DuckLake, DuckLake, FaultProxy]]:
+    server = servers.get(PostgresServer)
+    database = f"together_{uuid4().hex[:8]}"
+    server.create_database(database)
+    url, files = server.url(database), str(tmp_path / "files")
+    direct = DuckLake.from_url("lake", catalog=url, storage=files, create_if_missing=True)
+    direct.write(numbers(0), "t", mode="append")
+    direct.write(numbers(1), "t", mode="append", inline="auto")
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        through = url.replace(f":{server.port}/", f":{proxy.port}/")
+        yield direct, DuckLake.from_url("lake", catalog=through, storage=files), proxy
+
+
+@pytest.mark.parametrize("keys", [(None, None), ("a", "b")], ids=["no keys", "keys"])
+@pytest.mark.parametrize("late", ["lost", "late", "never"])
+def test_a_lost_answer_to_commit_leaves_each_append_once(
+    proxied: tuple[DuckLake, DuckLake, FaultProxy], late: str, keys: tuple[str | None, ...]
+) -> None:
+    direct, lake, proxy = proxied
+    lake.tables()
+
+    def lose() -> None:
+        del actions["commit.before"]
+        match late:
+            case "lost":
+                proxy.lose_answer_to(b"COMMIT")
+            case "late":
+                proxy.deliver_late(b"COMMIT", 0.7)
+            case "never":
+                proxy.deliver_late(b"COMMIT", None)
+
+    actions["commit.before"] = lose
+    results = together(lake, append(lake, numbers(10), keys[0]), append(lake, numbers(11), keys[1]))
+    assert [result.rows_written for result in results] == [1, 1]
+    assert [added(direct, result.snapshot_id) for result in results] == [[10], [11]]
+    assert rows(direct, "SELECT i FROM t ORDER BY i") == [(0,), (1,), (10,), (11,)]
+    nothing_left_over(direct)
