@@ -15,7 +15,7 @@ from ducklake_orch.catalog.commit import consecutive_snapshots
 from ducklake_orch.engine.fault_points import actions
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import FaultProxy
-from tests.support.backends import DUCKDB, LOCAL, POSTGRES, SQLITE, Backend
+from tests.support.backends import DUCKDB, LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.support.fault_points import dies_at, once_at
 from tests.support.lakes import Servers
 from tests.support.stored_tables import nothing_left_over, rows
@@ -35,7 +35,15 @@ def append(lake: DuckLake, data: pa.Table, key: str | None = None, **more: Any) 
 
 
 def together(lake: DuckLake, *appends: Callable[[], Any]) -> list[Outcome]:
-    return in_threads(appends, to=(lake, "t"))
+    return in_threads(lake, "t", *appends)
+
+
+def append_files(lake: DuckLake, data: pa.Table, key: str | None = None, **more: Any) -> Callable[[], Any]:
+    return lambda: lake.write(data, "t", mode="append", idempotency_key=key, **more)
+
+
+def files_together(lake: DuckLake, *appends: Callable[[], Any]) -> list[Outcome]:
+    return in_threads(lake, "t", *appends, inlined=False)
 
 
 @pytest.fixture
@@ -164,6 +172,85 @@ def test_a_change_between_plan_and_commit_is_followed(lake: DuckLake, monkeypatc
     results = together(lake, append(lake, numbers(12)), append(lake, numbers(13)))
     assert [type(result) for result in results] == [errors.DataError, errors.DataError]
     assert rows(lake, "SELECT i FROM t ORDER BY i") == [(0,), (1,), (10,), (11,)]
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+@catalogs()
+def test_files_of_several_appends_are_committed_as_own_snapshots(lake: DuckLake, groups: list[int]) -> None:
+    first = lake.snapshots(limit=1)[0].snapshot_id + 1
+    results = files_together(
+        lake,
+        append_files(lake, numbers(10, 11), "a", commit=CommitInfo(author="ann")),
+        append_files(lake, numbers(20), commit=CommitInfo(author="bob")),
+        append_files(lake, numbers(30, 31, 32), "c"),
+    )
+    assert groups == [3]
+    assert [(result.snapshot_id, result.previous_snapshot_id) for result in results] == [
+        (first + n, first + n - 1) for n in range(3)
+    ]
+    assert [(result.rows_written, result.files_added, result.attempts) for result in results] == [
+        (2, 1, 1),
+        (1, 1, 1),
+        (3, 1, 1),
+    ]
+    assert all(result.bytes_written > 0 for result in results)
+    assert [added(lake, result.snapshot_id) for result in results] == [[10, 11], [20], [30, 31, 32]]
+    assert [one.author for one in lake.snapshots(limit=3)] == [None, "bob", "ann"]
+    assert [one.changes for one in lake.snapshots(limit=3)] == [["inserted_into_table:1"]] * 3
+    assert append_files(lake, numbers(99), "c")().snapshot_id == first + 2
+    assert len({row[0] for row in rows(lake, "SELECT rowid FROM t")}) == 8
+    nothing_left_over(lake)
+    assert lake.fsck(deep=True).findings == []
+
+
+@catalogs()
+def test_files_of_partitioned_tables_are_committed_together(lake: DuckLake, groups: list[int]) -> None:
+    lake.alter_table("t", partition_by=["p"])
+    alone = [append_files(lake, data)() for data in (numbers(1, 2, 3), numbers(4))]
+    results = files_together(lake, append_files(lake, numbers(1, 2, 3)), append_files(lake, numbers(4)))
+    assert groups == [2]
+    assert [result.files_added for result in results] == [2, 1]
+    for result, expected in zip(results, alone, strict=True):
+        assert sorted(result.partitions, key=repr) == sorted(expected.partitions, key=repr)
+    assert rows(lake, "SELECT i FROM t WHERE p = 'p0' ORDER BY i") == [(0,), (2,), (2,), (4,), (4,)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@catalogs()
+def test_files_with_committed_keys_are_replayed_and_deleted(lake: DuckLake, groups: list[int]) -> None:
+    results = files_together(
+        lake,
+        append_files(lake, numbers(10), "a"),
+        append_files(lake, numbers(1), "before"),
+        append_files(lake, numbers(11), "b"),
+        append_files(lake, numbers(10), "a"),
+    )
+    assert [result.replayed for result in results] == [False, True, False, True]
+    assert results[3].snapshot_id == results[0].snapshot_id
+    assert [row[0] for row in rows(lake, "SELECT i FROM t ORDER BY i")] == [0, 1, 10, 11]
+    assert groups in ([3, 2], [2])
+    nothing_left_over(lake)
+
+
+@catalogs()
+def test_files_follow_a_change_of_the_table(lake: DuckLake) -> None:
+    append_files(lake, numbers(9))()
+
+    def change() -> None:
+        lake.alter_table("t", add_columns={"w": "int64"})
+
+    outcomes = files_together(lake, append_files(lake, numbers(10)), append_files(lake, numbers(11)), change)
+    assert [result.rows_written for result in outcomes[:2]] == [1, 1]
+    assert rows(lake, "SELECT i, w FROM t WHERE i > 8 ORDER BY i") == [(9, None), (10, None), (11, None)]
+    lake.drop_table("t")
+    assert append_files(lake, numbers(12))().rows_written == 1
+    assert rows(lake, "SELECT i FROM t") == [(12,)]
+    nothing_left_over(lake)
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
 
 
 def interrupt() -> None:

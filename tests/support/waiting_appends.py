@@ -2,13 +2,14 @@
 
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.verbs.append_together import turn_key
+from ducklake_orch.catalog.verbs.commit_together import commit_key
+from ducklake_orch.catalog.verbs.table_writer import turn_key
 from ducklake_orch.engine import turns
 from ducklake_orch.engine.quoting import table_name
 
@@ -16,15 +17,17 @@ from ducklake_orch.engine.quoting import table_name
 Outcome = Any
 
 
-def in_threads(appends: Sequence[Callable[[], Any]], *, to: tuple[DuckLake, str]) -> list[Outcome]:
+def in_threads(lake: DuckLake, table: str, *appends: Callable[[], Any], inlined: bool = True) -> list[Outcome]:
     """Run appends in threads that all wait until the last one waits, and return their outcomes.
 
     Args:
-        appends: The appends, in the order in which they wait.
-        to: The lake and the table that they append to.
+        lake: The lake.
+        table: The table that they append to.
+        *appends: The appends, in the order in which they wait.
+        inlined: Whether the catalog stores the rows; if not, the threads wait after they have written their files.
     """
-    lake, table = to
-    key, free = turn_key(lake.config, table_name(table)), threading.Event()
+    names = turn_key if inlined else commit_key
+    key, free = names(lake.config, table_name(table)), threading.Event()
     with ThreadPoolExecutor(len(appends) + 1) as pool:
         pool.submit(turns.in_turn, key, None, lambda _: [free.wait()], fits=lambda *_: False)
         _wait_until(lambda: turns._queues[key].busy)

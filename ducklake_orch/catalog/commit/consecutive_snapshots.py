@@ -1,18 +1,19 @@
-"""Commit inlined rows of several writers to one table in one transaction, as consecutive snapshots."""
+"""Commit appends of several writers to one table in one transaction, as consecutive snapshots."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 
 from ducklake_orch.catalog.commit import idempotency
-from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare_inlined
+from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, prepare_inlined
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
-from ducklake_orch.catalog.commit.table_commit import TableCommit, refuse_own_key
-from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, Relation, Settings, Token, format_tokens
+from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
+from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, NewFile, Relation, format_tokens
 from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import StalePlanError
 
-_SNAPSHOTS = {"part": "BIGINT"}
+_SNAPSHOTS = {"part": "BIGINT", "next_file_id": "BIGINT"}
 _CHANGES = {"part": "BIGINT", "author": "VARCHAR", "commit_message": "VARCHAR", "commit_extra_info": "VARCHAR"}
 
 
@@ -24,11 +25,13 @@ class Append:
         write: Identity of the write.
         key: The caller's idempotency key.
         rows: The number of rows.
+        files: The files that hold them; none if the rows are inlined.
     """
 
     write: Write
     key: str | None
     rows: int
+    files: tuple[NewFile, ...] = ()
 
 
 class KeysCommittedError(StalePlanError):
@@ -41,16 +44,14 @@ class KeysCommittedError(StalePlanError):
     keys: frozenset[str] = frozenset()
 
 
-def commit_appends(
-    session: Session, change: TableChange, appends: Sequence[Append], settings: Settings
-) -> list[Committed]:
+def commit_appends(session: Session, change: TableChange, appends: Sequence[Append]) -> list[Committed]:
     """Commit appends to one table, each as a snapshot of its own, in the given order; either all or none are committed.
 
     Args:
         session: The lake; it need not be entered.
-        change: All rows together; `few.part` names the column with the position of each row's append in `appends`.
+        change: All files or all inlined rows together; `parts`, or the column `few.part`, has the position in `appends`
+            of the append that each belongs to.
         appends: The appends; their keys differ.
-        settings: The options of the catalog that the rows were prepared with.
 
     Returns:
         The outcome of each append.
@@ -60,24 +61,30 @@ def commit_appends(
         TransientError: When a conflict stops this attempt, but the same work can succeed once it is planned again.
         UnknownOutcomeError: When the answer to COMMIT was lost and the catalog does not tell whether it committed.
     """
-    assert change.few is not None  # noqa: S101 - only inlined rows are committed together
-    ready = prepare_inlined(session.instance.root, change.target, change.few)
+    root = session.instance.root
+    if change.few is None:
+        ready = prepare(root, change.target, change.files)
+    else:
+        ready = prepare_inlined(root, change.target, change.few)
     if any(append.key is not None for append in appends):
         idempotency.make_table(session)
     first = appends[0].write  # stands for all of them if the answer to COMMIT is lost
 
     def work(transaction: MetadataTransaction) -> list[Committed]:
-        if transaction.metadata.settings() != settings:
-            raise StalePlanError("The options of the lake have changed.")
         return _commit(transaction, change, ready, appends)
 
-    with session.instance.one_thread():
-        results = commit_through(MetadataTransaction, session, first, work, settle=False)
+    try:
+        with session.instance.one_thread():
+            results = commit_through(MetadataTransaction, session, first, work, settle=False)
+    finally:
+        for append in appends:
+            append.write.committing, append.write.doubt = first.committing, first.doubt
     begin = results[0].snapshot_id if first.after is None else first.after
     for number, append in enumerate(appends, begin):
-        append.write.before, append.write.after, append.write.kept = number - 1, number, frozenset()
+        append.write.before, append.write.after = number - 1, number
+        append.write.kept = frozenset(file.path for file in append.files)
     return [
-        Committed(number, number - 1, result.table_id, rows_added=result.rows_added)
+        replace(result, snapshot_id=number, previous_snapshot_id=number - 1)
         for number, result in enumerate(results, begin)
     ]
 
@@ -89,30 +96,32 @@ def _commit(
     part = TableCommit(transaction, appends[0].write, change, ready, [])
     part.check()
     table = part.current
-    if table is None or part.new_version:
-        raise StalePlanError(f"The catalog has no table for inlined rows of `{change.table}` yet.")
+    if table is None or part.defines or part.new_version:
+        raise StalePlanError(f"The table `{change.table}` changes with the write.")
     keys = {append.key: append.write for append in appends if append.key is not None}
     if keys:
         idempotency.make_table_in(transaction)
         _refuse_committed(transaction, table.table_id, keys)
     first = latest.snapshot_id + 1
+    # Every snapshot increases `next_file_id`, because readers take their cached statistics for current otherwise.
+    next_files = accumulate((max(len(append.files), 1) for append in appends), initial=latest.next_file_id)
     transaction.insert(
         "ducklake_snapshot",
-        Relation.of(_SNAPSHOTS, [(number,) for number in range(len(appends))]),
+        Relation.of(_SNAPSHOTS, [*enumerate(islice(next_files, 1, None))]),
         constants={
             "snapshot_time": NOW,
             "schema_version": latest.schema_version,
             "next_catalog_id": latest.next_catalog_id,
         },
-        # Every snapshot increases `next_file_id`, because readers take their cached statistics for current otherwise.
-        shifts={"snapshot_id": ("part", first), "next_file_id": ("part", latest.next_file_id + 1)},
+        shifts={"snapshot_id": ("part", first)},
     )
+    part.write_deletes(first, Numbers(latest.next_catalog_id, latest.next_file_id))
     part.insert(first, latest.schema_version)
     infos = [(append.write.info.author, append.write.info.message, append.write.extra) for append in appends]
     transaction.insert(
         "ducklake_snapshot_changes",
         Relation.of(_CHANGES, [(number, *info) for number, info in enumerate(infos)]),
-        constants={"changes_made": format_tokens([Token("inlined_insert", table.table_id)])},
+        constants={"changes_made": format_tokens(part.tokens)},
         shifts={"snapshot_id": ("part", first)},
     )
     recorded = [
@@ -123,7 +132,7 @@ def _commit(
     if recorded:
         idempotency.record_each(transaction, table.table_id, recorded)
     return [
-        Committed(snapshot, snapshot - 1, table.table_id, rows_added=append.rows)
+        Committed(snapshot, snapshot - 1, table.table_id, rows_added=append.rows, files_added=len(append.files))
         for snapshot, append in enumerate(appends, first)
     ]
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, NewFile, TableDef
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, NewFile, Settings, TableDef
 from ducklake_orch.catalog.writing import InlinableRows
 from ducklake_orch.engine.quoting import TableName
 
@@ -121,6 +121,8 @@ class TableChange:
         comment: The comment to give the table; an empty one removes it; None leaves it.
         options: The persisted options of a table that it creates.
         few: Rows to store inlined in the catalog, if there are no files.
+        parts: For files of several consecutive snapshots: which one adds each file, counted from 0.
+        settings: The options of the lake that it was planned with, if they may have changed since.
         drops: Whether the table is dropped; all of the above but `table`, `known` and `target` is then left out.
     """
 
@@ -141,6 +143,8 @@ class TableChange:
     comment: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     few: InlinableRows | None = None
+    parts: tuple[int, ...] = ()
+    settings: Settings | None = None
     drops: bool = False
 
     @property

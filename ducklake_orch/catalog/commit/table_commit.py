@@ -86,6 +86,11 @@ class TableCommit:
     def check(self) -> None:
         """Check the change for conflicts, and find what it retires; a change that does nothing is done."""
         transaction, change, latest = self.transaction, self.change, self.transaction.latest
+        if change.settings is not None and transaction.metadata.settings() != change.settings:
+            raise StalePlanError(
+                f"The options of the lake have changed since a write to `{change.table}` was planned.",
+                remedy="Retry the write: planned again, it can succeed.",
+            )
         current = self.current = self._current()
         self.done = self._replayed(current)
         if self.done is not None:
@@ -268,13 +273,21 @@ class TableCommit:
             )
             transaction.insert("ducklake_name_mapping", ready.names, shifts={"mapping_id": ("mapping", first_mapping)})
         number = {"data_file_id": ("ordinal", first_file)}
+        files, begin, each_begin = ready.files, {"begin_snapshot": snapshot}, {}
+        if self.change.parts:
+            rows = [(*row, part) for row, part in zip(files.rows, self.change.parts, strict=True)]
+            files, begin = Relation.of({**files.columns, "part": "BIGINT"}, rows), {}
+            each_begin = {"begin_snapshot": ("part", snapshot)}
         transaction.insert(
             "ducklake_data_file",
-            ready.files,
+            files,
             constants=of_table
-            | {"begin_snapshot": snapshot, "file_format": "parquet"}
+            | begin
+            | {"file_format": "parquet"}
             | {"partition_id": table.partition.partition_id if table.partition and table.partition.fields else None},
-            shifts=number | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},
+            shifts=number
+            | each_begin
+            | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},
         )
         transaction.insert("ducklake_file_partition_value", ready.values, constants=of_table, shifts=number)
         transaction.insert("ducklake_file_column_stats", ready.stats, constants=of_table, shifts=number)

@@ -25,8 +25,9 @@ from ducklake_orch.catalog.commit import (
 )
 from ducklake_orch.catalog.metadata import TableDef, free_column_name
 from ducklake_orch.catalog.parquet import key_name, partition_keys
+from ducklake_orch.catalog.verbs.known_plans import forget_plan, keep_plan, known_plan
 from ducklake_orch.catalog.verbs.row_source import ArrowRows, Rows
-from ducklake_orch.catalog.verbs.table_writer import TableWriter, WritePlan
+from ducklake_orch.catalog.verbs.table_writer import TableWriter, WritePlan, turn_key
 from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import InlinableRows, Source, fitted, inlinable_rows, row_limit
 from ducklake_orch.config.lake import LakeConfig
@@ -35,16 +36,13 @@ from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, unknown_outcome
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.phases import phase
-from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.turns import in_turn
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, UnknownOutcomeError
-from ducklake_orch.results import CommitInfo, PartitionWritten, WriteResult
+from ducklake_orch.results import PartitionWritten, WriteResult
 
 _ROWS = "__ducklake_orch_source"
 # The row limits of tables, as of the last append; appends of more rows do not wait for each other.
 _limits: dict[Hashable, int] = {}
-# The last plan for each table, with the shape of its appends; the commit checks whether it still holds.
-_plans: dict[Hashable, tuple[tuple[Any, ...], WritePlan]] = {}
 
 
 @dataclass(eq=False)
@@ -53,7 +51,6 @@ class _Append:
 
     Attributes:
         table: The rows, as a pyarrow.Table.
-        shape: What appends must have in common to be committed together.
         write: Identity of the write, if it is committed together with others.
         together: Identity of the commit that it was part of.
     """
@@ -62,18 +59,20 @@ class _Append:
     rows: Rows
     request: WriteRequest
     table: Any
-    shape: tuple[Any, ...]
     write: Write
     together: Write | None = None
+
+    @property
+    def writer(self) -> TableWriter:
+        """The writer of an append that is planned without its key, which only its commit looks for."""
+        return TableWriter(self.config, self.rows, replace(self.request, idempotency_key=None), self.write)
 
 
 def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteResult:
     """Write rows; few rows in memory that are appended can be committed together with those of other threads."""
     if (table := _in_memory(config, rows, request)) is None:
         return TableWriter(config, rows, request).run()
-    same = replace(request, idempotency_key=None, commit=CommitInfo())
-    shape = (config, same, bool(request.commit.message), table.schema)
-    mine = _Append(config, rows, request, table, shape, Write(f"writing `{request.table}`", request.commit))
+    mine = _Append(config, rows, request, table, Write(f"writing `{request.table}`", request.commit))
     key = turn_key(config, request.table)
     if not 0 < len(table) <= _limits.get(key, len(table)):
         return _append_alone(key, mine)
@@ -85,11 +84,6 @@ def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
     if outcome is None and mine.together is not None and mine.together.in_doubt and request.idempotency_key is None:
         raise unknown_outcome(mine.write, DuckLakeOrchError("the thread that committed it was interrupted"))
     return outcome or _append_alone(key, mine)
-
-
-def turn_key(config: LakeConfig, table: TableName) -> Hashable:
-    """Return what threads that append to a table take turns at."""
-    return repr(config.catalog), table
 
 
 def _append_alone(key: Hashable, append: _Append) -> WriteResult:
@@ -112,7 +106,7 @@ def _in_memory(config: LakeConfig, rows: Rows, request: WriteRequest) -> Any:
 
 def _fits(chosen: Sequence[_Append], other: _Append) -> bool:
     keys = {append.request.idempotency_key for append in chosen} - {None}
-    return chosen[0].shape == other.shape and other.request.idempotency_key not in keys
+    return chosen[0].writer.shape == other.writer.shape and other.request.idempotency_key not in keys
 
 
 def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResult | DuckLakeOrchError | None]:
@@ -130,7 +124,7 @@ def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResu
         except UnknownOutcomeError as error:
             results |= {append: unknown_outcome(append.write, error) for append in pending}
         except DuckLakeOrchError as error:
-            _plans.pop(key, None)
+            forget_plan(key)
             if error.retryable and not isinstance(error, StalePlanError):  # the catalog's, whatever is appended
                 results |= {append: copy.copy(error) for append in pending}
         break
@@ -139,12 +133,11 @@ def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResu
 
 def _commit_together(key: Hashable, appends: Sequence[_Append]) -> Mapping[_Append, WriteResult]:
     first = appends[0]
-    writer = TableWriter(first.config, first.rows, replace(first.request, idempotency_key=None), first.write)
+    writer = first.writer
     with writer.in_one_session():
-        shape, plan = _plans.get(key, (None, None))
-        if plan is None or shape != first.shape:
+        if (plan := known_plan(key, writer.shape)) is None:
             plan = writer.plan()
-            _plans[key] = first.shape, plan
+            keep_plan(key, writer.shape, plan)
         limit = _limits[key] = row_limit(first.config, plan.target)
         few = [append for append in appends if len(append.table) <= limit]
         if plan.known is None or plan.target != plan.known or len(few) < 2:
@@ -200,12 +193,19 @@ def _partitions(
 
 def _commit(writer: TableWriter, plan: WritePlan, rows: InlinableRows, appends: Sequence[_Append]) -> list[Committed]:
     request, first = appends[0].request, appends[0].write
-    change = TableChange(request.table, plan.known, plan.target, few=rows, planned_version=plan.latest.schema_version)
+    change = TableChange(
+        request.table,
+        plan.known,
+        plan.target,
+        few=rows,
+        planned_version=plan.latest.schema_version,
+        settings=plan.settings,
+    )
     for append in appends:
         append.together = first
     parts = [Append(append.write, append.request.idempotency_key, len(append.table)) for append in appends]
     with writer.opened() as session:
-        return commit_appends(session, change, parts, plan.settings)
+        return commit_appends(session, change, parts)
 
 
 def _result(append: _Append, table: TableDef, done: Committed, partitions: Sequence[PartitionWritten]) -> WriteResult:

@@ -1,9 +1,10 @@
 """One attempt at a write: plan it on the latest snapshot, write its files, commit them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import duckdb
 
@@ -15,7 +16,6 @@ from ducklake_orch.catalog.commit import (
     Partitions,
     Removal,
     TableChange,
-    commit_change,
     find_replay,
     leased,
     partitions_written,
@@ -31,8 +31,10 @@ from ducklake_orch.catalog.metadata import (
     reading_shared,
 )
 from ducklake_orch.catalog.scan import parse_predicate, refuse_changing
+from ducklake_orch.catalog.verbs.commit_together import commit_in_turn
+from ducklake_orch.catalog.verbs.known_plans import forget_plan, keep_plan, known_plan
 from ducklake_orch.catalog.verbs.replace_rows import commit_replacement
-from ducklake_orch.catalog.verbs.row_source import Job, Rows, Written
+from ducklake_orch.catalog.verbs.row_source import ArrowRows, Job, Rows, Written
 from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import check_layout, columns_of, commented, evolved, new_table, row_limit
 from ducklake_orch.config.lake import LakeConfig
@@ -41,15 +43,19 @@ from ducklake_orch.engine.exactly_once import Write, refuse_without_message
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.phases import phase
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import retrying
 from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import (
     ConfigError,
+    DuckLakeOrchError,
+    LakeLockedError,
     ObjectExistsError,
+    UnknownOutcomeError,
     UnsupportedStatementError,
 )
-from ducklake_orch.results import WriteResult
+from ducklake_orch.results import CommitInfo, WriteResult
 
 log = logging.getLogger("ducklake_orch")
 
@@ -73,6 +79,11 @@ class WritePlan:
     settings: Settings = field(default_factory=dict)
 
 
+def turn_key(config: LakeConfig, table: TableName) -> Hashable:
+    """Return what threads that append to a table take turns at."""
+    return repr(config.catalog), table
+
+
 class TableWriter:
     """One attempt at a write, planned on the latest snapshot.
 
@@ -92,7 +103,32 @@ class TableWriter:
     def run(self) -> WriteResult:
         """Plan the write, write its files and commit them."""
         with self.kept_open():
-            return self.finish(self.plan())
+            key, shape = turn_key(self.config, self._request.table), self.shape
+            if (plan := known_plan(key, shape)) is None:
+                plan = self.plan()
+            else:
+                try:
+                    return self.finish(plan)
+                except DuckLakeOrchError as error:
+                    forget_plan(key)
+                    if isinstance(error, UnknownOutcomeError | LakeLockedError):
+                        raise
+                    log.info("%s is planned again: %s", self._write.purpose, error)
+                self._write, plan = Write(self._write.purpose, self._write.info), self.plan()
+            result = self.finish(plan)
+            if shape is not None and plan.known == plan.target and plan.done is None:
+                keep_plan(key, shape, plan)
+            return result
+
+    @property
+    def shape(self) -> Any:
+        """What the plan of a small append depends on besides the state of the lake; None if no plan is kept."""
+        rows, request = self._rows, self._request
+        data = rows.in_memory if isinstance(rows, ArrowRows) and not rows.comments else None
+        if data is None or request.mode != "append" or request.expect_snapshot is not None:
+            return None
+        same = replace(request, idempotency_key=None, commit=CommitInfo())
+        return self.config, same, bool(request.commit.message), data.schema
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -229,17 +265,16 @@ class TableWriter:
 
     def _commit(self, plan: WritePlan, written: Written) -> Committed:
         change = self._change(plan, written)
-        with self.opened() as session:
-            try:
-                return commit_change(session, self._write, change)
-            except ObjectExistsError:
-                if self._request.mode != "ignore":
-                    raise
-                # A concurrent writer created the table first: mode `ignore` keeps it.
-                latest = self._write.before or plan.latest.snapshot_id
-                return Committed(latest, latest)
-            except NotAlignedError as error:
-                log.info("%s: %s", self._write.purpose, error)
+        try:
+            return commit_in_turn(self.config, self.opened, self._write, change)
+        except ObjectExistsError:
+            if self._request.mode != "ignore":
+                raise
+            # A concurrent writer created the table first: mode `ignore` keeps it.
+            latest = self._write.before or plan.latest.snapshot_id
+            return Committed(latest, latest)
+        except NotAlignedError as error:
+            log.info("%s: %s", self._write.purpose, error)
         return commit_replacement(self.config, self._write, change, *self._rows.searching(self.config))
 
     def _change(self, plan: WritePlan, written: Written) -> TableChange:
@@ -256,6 +291,7 @@ class TableWriter:
             replays=request.mode == "append",
             only_new=request.mode in ("error", "ignore"),
             planned_version=plan.latest.schema_version,
+            settings=plan.settings if request.mode == "append" and self._rows.is_small else None,
         )
 
     def _result(self, table: TableDef, written: Written, done: Committed) -> WriteResult:

@@ -1,0 +1,135 @@
+"""Commit the files of small appends: those of threads that wait for each other in one transaction.
+
+Each append is still a snapshot of its own, with its own idempotency key.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from ducklake_orch.catalog.commit import (
+    Append,
+    Committed,
+    KeysCommittedError,
+    TableChange,
+    commit_appends,
+    commit_change,
+    recording_of,
+)
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.exactly_once import Write, unknown_outcome
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.turns import in_turn
+from ducklake_orch.errors import DuckLakeOrchError, UnknownOutcomeError
+
+log = logging.getLogger("ducklake_orch")
+Opened = Callable[[], AbstractContextManager[Session]]
+
+
+@dataclass(eq=False)
+class _Ready:
+    """A change that is ready to commit."""
+
+    config: LakeConfig
+    opened: Opened
+    write: Write
+    change: TableChange
+
+
+def commit_in_turn(config: LakeConfig, opened: Opened, write: Write, change: TableChange) -> Committed:
+    """Commit a change; an append can be committed together with those of other threads.
+
+    Args:
+        config: The lake.
+        opened: Opens the lake for a block.
+        write: Identity of the write.
+        change: The change.
+    """
+    mine = _Ready(config, opened, write, change)
+    if not _is_append(change) or recording_of(config) is not None:
+        return _commit_alone(mine)
+    key = commit_key(config, change.table)
+    outcome: Committed | DuckLakeOrchError | None = in_turn(key, mine, _commit_all, fits=_fits)
+    if isinstance(outcome, DuckLakeOrchError):
+        raise outcome
+    if outcome is None and write.in_doubt:
+        raise unknown_outcome(write, DuckLakeOrchError("the thread that committed it was interrupted"))
+    return outcome or _commit_alone(mine)
+
+
+def commit_key(config: LakeConfig, table: TableName) -> Hashable:
+    """Return what threads that commit files of a table take turns at."""
+    return "commit", repr(config.catalog), table
+
+
+def _is_append(change: TableChange) -> bool:
+    """Return whether a change only adds files to a table that exists."""
+    plain = TableChange(
+        change.table,
+        change.known,
+        change.target,
+        change.files,
+        key=change.key,
+        replays=change.replays,
+        planned_version=change.planned_version,
+        settings=change.settings,
+    )
+    mapped = any(file.mapping is not None or file.has_row_ids for file in change.files)
+    return change == plain and change.known == change.target and bool(change.files) and not mapped
+
+
+def _fits(chosen: Sequence[_Ready], other: _Ready) -> bool:
+    first, keys = chosen[0], {one.change.key for one in chosen} - {None}
+    return (
+        first.config == other.config
+        and first.change.known == other.change.known
+        and first.change.planned_version == other.change.planned_version
+        and first.change.settings == other.change.settings
+        and first.change.replays == other.change.replays
+        and other.change.key not in keys
+    )
+
+
+def _commit_alone(ready: _Ready) -> Committed:
+    with ready.opened() as session:
+        return commit_change(session, ready.write, ready.change)
+
+
+def _commit_all(changes: Sequence[_Ready]) -> Sequence[Committed | DuckLakeOrchError | None]:
+    """Commit appends; None stands for one that has to be committed alone."""
+    if len(changes) == 1:
+        return [_commit_alone(changes[0])]
+    results: dict[_Ready, Committed | DuckLakeOrchError] = {}
+    pending = list(changes)
+    while len(pending) > 1:
+        try:
+            with pending[0].opened() as session:
+                done = commit_appends(session, _joined(pending), [_append(one) for one in pending])
+            results |= dict(zip(pending, done, strict=True))
+        except KeysCommittedError as error:
+            pending = [one for one in pending if one.change.key not in error.keys]
+            continue
+        except UnknownOutcomeError as error:
+            results |= {one: unknown_outcome(one.write, error) for one in pending}
+        except DuckLakeOrchError as error:
+            log.info("%d appends to `%s` are committed one by one: %s", len(pending), pending[0].change.table, error)
+        break
+    return [results.get(one) for one in changes]
+
+
+def _joined(changes: Sequence[_Ready]) -> TableChange:
+    files = [(file, part) for part, one in enumerate(changes) for file in one.change.files]
+    return replace(
+        changes[0].change,
+        files=tuple(file for file, _ in files),
+        parts=tuple(part for _, part in files),
+        key=None,
+        replays=False,
+    )
+
+
+def _append(one: _Ready) -> Append:
+    rows = sum(file.record_count for file in one.change.files)
+    return Append(one.write, one.change.key, rows, one.change.files)
