@@ -116,7 +116,7 @@ def test_a_failed_commit_leaves_no_file(lake: DuckLake, monkeypatch: pytest.Monk
     def fail() -> None:
         raise errors.StatementError("no")
 
-    once_at(monkeypatch, "statement.4", fail)
+    once_at(monkeypatch, "statement.1", fail)
     with pytest.raises(errors.StatementError):
         lake.write(ROW, "t", mode="append")
     assert rows(lake, "FROM t") == [(1,)]
