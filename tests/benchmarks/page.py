@@ -85,6 +85,11 @@ PARTS = (
         "commit", "Commits", "Native commits on each catalog, and files registered by ducklake-orch and by the engine."
     ),
     Part(
+        "appends",
+        "Many small appends",
+        "One process commits appends of ten rows from several threads, beside the INSERT of the extension.",
+    ),
+    Part(
         "transactions", "Transactions", "Transactions and stages over many tables and files, and as many single writes."
     ),
     Part("plan", "Planning", "The duration of finding the files of a table, and how it grows."),
