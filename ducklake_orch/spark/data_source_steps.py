@@ -135,6 +135,7 @@ class _TaskFiles:
 
     repeatable = False
     is_small = False
+    in_memory = None
     engine = "duckdb"
 
     def __init__(self, schema: "StructType", files: Sequence[NewFile] = ()) -> None:

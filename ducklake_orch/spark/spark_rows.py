@@ -47,6 +47,7 @@ class SparkRows:
 
     repeatable = True
     is_small = False
+    in_memory = None
 
     def __init__(self, frame: Any, *, engine: str = "auto", distribution: str = "auto") -> None:
         self.engine = "duckdb" if engine == "auto" else engine

@@ -26,7 +26,7 @@ from ducklake_orch.catalog.commit import (
 from ducklake_orch.catalog.metadata import TableDef, free_column_name
 from ducklake_orch.catalog.parquet import key_name, partition_keys
 from ducklake_orch.catalog.verbs.known_plans import forget_plan, keep_plan, known_plan
-from ducklake_orch.catalog.verbs.row_source import ArrowRows, Rows
+from ducklake_orch.catalog.verbs.row_source import Rows
 from ducklake_orch.catalog.verbs.table_writer import TableWriter, WritePlan, turn_key
 from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import InlinableRows, Source, fitted, inlinable_rows, row_limit
@@ -52,7 +52,6 @@ class _Append:
     Attributes:
         table: The rows, as a pyarrow.Table.
         write: Identity of the write, if it is committed together with others.
-        together: Identity of the commit that it was part of.
     """
 
     config: LakeConfig
@@ -60,7 +59,6 @@ class _Append:
     request: WriteRequest
     table: Any
     write: Write
-    together: Write | None = None
 
     @property
     def writer(self) -> TableWriter:
@@ -81,7 +79,7 @@ def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
     )
     if isinstance(outcome, DuckLakeOrchError):
         raise outcome
-    if outcome is None and mine.together is not None and mine.together.in_doubt and request.idempotency_key is None:
+    if outcome is None and mine.write.in_doubt and request.idempotency_key is None:
         raise unknown_outcome(mine.write, DuckLakeOrchError("the thread that committed it was interrupted"))
     return outcome or _append_alone(key, mine)
 
@@ -97,11 +95,8 @@ def _append_alone(key: Hashable, append: _Append) -> WriteResult:
 
 def _in_memory(config: LakeConfig, rows: Rows, request: WriteRequest) -> Any:
     """Return the rows as a pyarrow.Table if their append may be committed together with others, else None."""
-    if request.mode != "append" or request.inline != "auto" or request.expect_snapshot is not None:
-        return None
-    if not isinstance(rows, ArrowRows) or rows.comments or recording_of(config) is not None:
-        return None
-    return rows.in_memory
+    is_small = TableWriter(config, rows, request).shape is not None
+    return rows.in_memory if is_small and request.inline == "auto" and recording_of(config) is None else None
 
 
 def _fits(chosen: Sequence[_Append], other: _Append) -> bool:
@@ -137,11 +132,12 @@ def _commit_together(key: Hashable, appends: Sequence[_Append]) -> Mapping[_Appe
     with writer.in_one_session():
         if (plan := known_plan(key, writer.shape)) is None:
             plan = writer.plan()
-            keep_plan(key, writer.shape, plan)
         limit = _limits[key] = row_limit(first.config, plan.target)
         few = [append for append in appends if len(append.table) <= limit]
         if plan.known is None or plan.target != plan.known or len(few) < 2:
             return {}
+        if not plan.kept:
+            keep_plan(key, writer.shape, plan)
         with leased(first.config, first.write, plan.latest.snapshot_id):
             with phase("files"):
                 rows, partitions = _inlinable(writer, plan.target, few)
@@ -192,17 +188,14 @@ def _partitions(
 
 
 def _commit(writer: TableWriter, plan: WritePlan, rows: InlinableRows, appends: Sequence[_Append]) -> list[Committed]:
-    request, first = appends[0].request, appends[0].write
     change = TableChange(
-        request.table,
+        appends[0].request.table,
         plan.known,
         plan.target,
         few=rows,
         planned_version=plan.latest.schema_version,
-        settings=plan.settings,
+        settings=plan.settings if plan.kept else None,
     )
-    for append in appends:
-        append.together = first
     parts = [Append(append.write, append.request.idempotency_key, len(append.table)) for append in appends]
     with writer.opened() as session:
         return commit_appends(session, change, parts)

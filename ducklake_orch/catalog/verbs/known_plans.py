@@ -6,6 +6,7 @@ then forgets the plan and plans again.
 
 import time
 from collections.abc import Hashable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,12 +28,14 @@ def known_plan(key: Hashable, shape: Any) -> "WritePlan | None":
     if shape is None:
         return None
     made, planned_for, plan = _plans.get(key, (0.0, None, None))
-    return plan if plan is not None and time.monotonic() - made < _KEPT_S and planned_for == shape else None
+    is_known = plan is not None and time.monotonic() - made < _KEPT_S and planned_for == shape
+    return plan if is_known else None
 
 
 def keep_plan(key: Hashable, shape: Any, plan: "WritePlan") -> None:
     """Keep the plan of an append for the next ones to the table."""
-    _plans[key] = time.monotonic(), shape, plan
+    if shape is not None:
+        _plans[key] = time.monotonic(), shape, replace(plan, kept=True)
 
 
 def forget_plan(key: Hashable) -> None:

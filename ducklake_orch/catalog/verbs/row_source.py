@@ -71,12 +71,14 @@ class Rows(Protocol):
     Attributes:
         repeatable: Whether the rows can be written again by a second attempt.
         is_small: Whether the rows are in memory and quick to write.
+        in_memory: The rows as a pyarrow.Table, if they are small and it is all that there is to know of them.
         engine: The engine that writes the files.
         comments: Comments of columns, by column name.
     """
 
     repeatable: bool
     is_small: bool
+    in_memory: Any
     engine: str
     comments: Mapping[str, str]
 
@@ -96,9 +98,6 @@ class ArrowRows:
     Args:
         data: Any object that offers an Arrow stream.
         values: SQL expressions, by name, for the columns whose types Arrow cannot represent.
-
-    Attributes:
-        in_memory: The rows as a pyarrow.Table, if they are all that there is to know of them.
     """
 
     engine = "duckdb"

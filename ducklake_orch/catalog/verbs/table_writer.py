@@ -34,7 +34,7 @@ from ducklake_orch.catalog.scan import parse_predicate, refuse_changing
 from ducklake_orch.catalog.verbs.commit_together import commit_in_turn
 from ducklake_orch.catalog.verbs.known_plans import forget_plan, keep_plan, known_plan
 from ducklake_orch.catalog.verbs.replace_rows import commit_replacement
-from ducklake_orch.catalog.verbs.row_source import ArrowRows, Job, Rows, Written
+from ducklake_orch.catalog.verbs.row_source import Job, Rows, Written
 from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import check_layout, columns_of, commented, evolved, new_table, row_limit
 from ducklake_orch.config.lake import LakeConfig
@@ -70,6 +70,7 @@ class WritePlan:
         target: The table as the write will leave it.
         done: The commit of an earlier attempt, or of nothing, if there is nothing left to do.
         settings: The options that the catalog stored at that snapshot.
+        kept: Whether an earlier write made the plan.
     """
 
     latest: SnapshotRow
@@ -77,6 +78,7 @@ class WritePlan:
     target: TableDef
     done: Committed | None = None
     settings: Settings = field(default_factory=dict)
+    kept: bool = False
 
 
 def turn_key(config: LakeConfig, table: TableName) -> Hashable:
@@ -102,33 +104,32 @@ class TableWriter:
 
     def run(self) -> WriteResult:
         """Plan the write, write its files and commit them."""
+        key, shape = turn_key(self.config, self._request.table), self.shape
+        if (known := known_plan(key, shape)) is not None:
+            try:
+                with self.kept_open():
+                    return self.finish(known)
+            except (UnknownOutcomeError, LakeLockedError):
+                raise
+            except DuckLakeOrchError as error:
+                log.info("%s is planned again: %s", self._write.purpose, error)
+            forget_plan(key)
+            self._write = Write(self._write.purpose, self._write.info)
         with self.kept_open():
-            key, shape = turn_key(self.config, self._request.table), self.shape
-            if (plan := known_plan(key, shape)) is None:
-                plan = self.plan()
-            else:
-                try:
-                    return self.finish(plan)
-                except DuckLakeOrchError as error:
-                    forget_plan(key)
-                    if isinstance(error, UnknownOutcomeError | LakeLockedError):
-                        raise
-                    log.info("%s is planned again: %s", self._write.purpose, error)
-                self._write, plan = Write(self._write.purpose, self._write.info), self.plan()
+            plan = self.plan()
             result = self.finish(plan)
-            if shape is not None and plan.known == plan.target and plan.done is None:
-                keep_plan(key, shape, plan)
-            return result
+        if plan.known == plan.target and plan.done is None:
+            keep_plan(key, shape, plan)
+        return result
 
     @property
     def shape(self) -> Any:
         """What the plan of a small append depends on besides the state of the lake; None if no plan is kept."""
         rows, request = self._rows, self._request
-        data = rows.in_memory if isinstance(rows, ArrowRows) and not rows.comments else None
-        if data is None or request.mode != "append" or request.expect_snapshot is not None:
+        if rows.in_memory is None or rows.comments or request.mode != "append" or request.expect_snapshot is not None:
             return None
         same = replace(request, idempotency_key=None, commit=CommitInfo())
-        return self.config, same, bool(request.commit.message), data.schema
+        return self.config, same, bool(request.commit.message), rows.in_memory.schema
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
@@ -291,7 +292,7 @@ class TableWriter:
             replays=request.mode == "append",
             only_new=request.mode in ("error", "ignore"),
             planned_version=plan.latest.schema_version,
-            settings=plan.settings if request.mode == "append" and self._rows.is_small else None,
+            settings=plan.settings if plan.kept else None,
         )
 
     def _result(self, table: TableDef, written: Written, done: Committed) -> WriteResult:
