@@ -65,6 +65,8 @@ def in_turn(
 ) -> R | None:
     """Wait for this thread's turn and do the work, or wait until another thread has done it.
 
+    The main thread takes no turns: it works at once, and alone.
+
     Args:
         key: Names what the threads take turns at.
         work: The work of this thread.
@@ -75,6 +77,9 @@ def in_turn(
     Returns:
         The outcome; None if the work is not done.
     """
+    if threading.current_thread() is threading.main_thread():
+        # An interrupt can hit this thread at any moment. It must not do the work of others, nor leave it to them.
+        return run([work])[0]
     mine: _Waiting[W, R] = _Waiting(work)
     with _lock:
         queue = _queues[key]

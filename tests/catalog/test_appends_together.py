@@ -13,6 +13,7 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.catalog.commit import consecutive_snapshots
+from ducklake_orch.engine import session as sessions
 from ducklake_orch.engine.fault_points import actions
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import FaultProxy
@@ -284,14 +285,58 @@ def test_an_interrupted_thread_neither_loses_nor_doubles_rows_of_others(
     work = [kind.append(lake, numbers(value), key) for value, key in ((10, None), (11, "a"), (12, None))]
     results = kind.together(lake, *work)
     assert isinstance(results[0], KeyboardInterrupt)
-    assert isinstance(results[2], errors.UnknownOutcomeError)
-    if kind.files:
-        assert isinstance(results[1], errors.UnknownOutcomeError)
-        results[1] = work[1]()
-    assert results[1].replayed == (point == "commit.after")
+    assert all(isinstance(result, errors.UnknownOutcomeError) for result in results[1:])
+    assert work[1]().replayed == (point == "commit.after")
     committed = [(10,), (11,), (12,)] if point == "commit.after" else [(11,)]
     assert rows(lake, "SELECT i FROM t WHERE i > 9 ORDER BY i") == committed
     assert kind.append(lake, numbers(13))().rows_written == 1
+
+
+@inlining_catalogs
+@kinds
+def test_an_interrupt_after_the_commit_leaves_each_append_once(
+    lake: DuckLake, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts = interrupt_once_after_commit(monkeypatch)
+    results = kind.together(lake, *[kind.append(lake, numbers(value)) for value in (10, 11, 12)])
+    assert interrupts == [None]
+    assert isinstance(results[0], KeyboardInterrupt)
+    assert [added(lake, result.snapshot_id) for result in results[1:]] == [[11], [12]]
+    assert rows(lake, "SELECT i FROM t WHERE i > 9 ORDER BY i") == [(10,), (11,), (12,)]
+    nothing_left_over(lake)
+
+
+def interrupt_once_after_commit(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """Interrupt the thread that commits for others once, when it closes its session."""
+    prepare, commit = sessions._prepare_for_reuse, consecutive_snapshots.commit_through
+    commits, interrupts = list[None](), list[None]()
+
+    def committed(*args: Any, **more: Any) -> Any:
+        result = commit(*args, **more)
+        commits.append(None)
+        return result
+
+    def interrupted(session: sessions.Session) -> bool:
+        kept = prepare(session)
+        if commits and not interrupts:
+            interrupts.append(None)
+            raise KeyboardInterrupt
+        return kept
+
+    monkeypatch.setattr(consecutive_snapshots, "commit_through", committed)
+    monkeypatch.setattr(sessions, "_prepare_for_reuse", interrupted)
+    return interrupts
+
+
+@inlining_catalogs
+def test_dictionaries_that_cannot_be_joined_are_appended_one_by_one(lake: DuckLake) -> None:
+    def words(number: int) -> pa.Table:
+        values = [f"{number}-{n}" for n in range(9)]
+        return pa.table({"p": pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array(values))})
+
+    results = together(lake, *[append(lake, words(number)) for number in range(20)])
+    assert [result.rows_written for result in results] == [1] * 20
+    assert lake.table("t").count() == 22
 
 
 @inlining_catalogs

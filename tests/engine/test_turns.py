@@ -107,3 +107,12 @@ def test_a_forked_child_takes_its_own_turns() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     works.free.set()
     assert works.first.result(10) is True
+
+
+def test_the_main_thread_works_at_once_and_alone() -> None:
+    works = Works()
+    waiting = works.submit("a1")
+    assert in_turn(works.key, "a2", works.run, fits=works.fits) == "A2"
+    assert works.groups == [["a2"]]
+    works.free.set()
+    assert waiting.result(10) == "A1"

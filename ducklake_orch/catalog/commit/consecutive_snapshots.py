@@ -9,15 +9,15 @@ from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, pr
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
 from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
 from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, NewFile, Relation, format_tokens
-from ducklake_orch.engine.exactly_once import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write, commit_through, unknown_outcome
 from ducklake_orch.engine.session import Session
-from ducklake_orch.errors import StalePlanError
+from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
 
 _SNAPSHOTS = {"part": "BIGINT", "next_file_id": "BIGINT"}
 _CHANGES = {"part": "BIGINT", "author": "VARCHAR", "commit_message": "VARCHAR", "commit_extra_info": "VARCHAR"}
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Append:
     """What one of the writers appends.
 
@@ -26,12 +26,28 @@ class Append:
         key: The caller's idempotency key.
         rows: The number of rows.
         files: The files that hold them; none if the rows are inlined.
+        done: The outcome, once it is committed.
+        committed_as: Identity of the commit of all appends, once it has begun.
     """
 
     write: Write
     key: str | None
     rows: int
     files: tuple[NewFile, ...] = ()
+    done: Committed | None = None
+    committed_as: Write | None = None
+
+    def settled(self) -> Committed | None:
+        """Return the outcome, or None if the append is certainly not committed.
+
+        Raises:
+            UnknownOutcomeError: When the thread that committed it was interrupted at that moment.
+        """
+        together = self.committed_as
+        if self.done is None and together is not None and together.in_doubt:
+            self.write.before, self.write.committing = together.before, True
+            raise unknown_outcome(self.write, DuckLakeOrchError("the thread that committed it was interrupted"))
+        return self.done
 
 
 class KeysCommittedError(StalePlanError):
@@ -44,17 +60,16 @@ class KeysCommittedError(StalePlanError):
     keys: frozenset[str] = frozenset()
 
 
-def commit_appends(session: Session, change: TableChange, appends: Sequence[Append]) -> list[Committed]:
+def commit_appends(session: Session, change: TableChange, appends: Sequence[Append]) -> None:
     """Commit appends to one table, each as a snapshot of its own, in the given order; either all or none are committed.
+
+    The outcomes are stored in the appends.
 
     Args:
         session: The lake; it need not be entered.
         change: All files or all inlined rows together; `parts`, or the column `few.part`, has the position in `appends`
             of the append that each belongs to.
         appends: The appends; their keys differ.
-
-    Returns:
-        The outcome of each append.
 
     Raises:
         KeysCommittedError: When keys of the appends are committed already.
@@ -73,20 +88,15 @@ def commit_appends(session: Session, change: TableChange, appends: Sequence[Appe
     def work(transaction: MetadataTransaction) -> list[Committed]:
         return _commit(transaction, change, ready, appends)
 
-    try:
-        with session.instance.one_thread():
-            results = commit_through(MetadataTransaction, session, first, work, settle=False)
-    finally:
-        for append in appends:
-            append.write.committing, append.write.doubt = first.committing, first.doubt
+    for append in appends:
+        append.committed_as = first
+    with session.instance.one_thread():
+        results = commit_through(MetadataTransaction, session, first, work, settle=False)
     begin = results[0].snapshot_id if first.after is None else first.after
-    for number, append in enumerate(appends, begin):
-        append.write.before, append.write.after = number - 1, number
-        append.write.kept = frozenset(file.path for file in append.files)
-    return [
-        replace(result, snapshot_id=number, previous_snapshot_id=number - 1)
-        for number, result in enumerate(results, begin)
-    ]
+    for number, (append, result) in enumerate(zip(appends, results, strict=True), begin):
+        append.done = replace(result, snapshot_id=number, previous_snapshot_id=number - 1)
+    # Only now: until then, an interrupt leaves the outcome in doubt, and nothing is appended twice.
+    first.kept = frozenset(file.path for file in appends[0].files)
 
 
 def _commit(

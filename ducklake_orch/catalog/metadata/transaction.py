@@ -143,10 +143,14 @@ class MetadataTransaction:
 
     def _insert_values(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows with the same columns in the catalog's own SQL."""
-        now = f"'{datetime.now(UTC).isoformat()}'"
-        texts = (", ".join(now if value is NOW else literal(value) for value in row.values()) for row in rows)
+        now = datetime.now(UTC).isoformat()
+        texts = (", ".join(self._native(now if cell is NOW else cell) for cell in row.values()) for row in rows)
         values = ", ".join(f"({text})" for text in texts)
         self.change(table, f"INSERT INTO {{}} ({', '.join(map(identifier, rows[0]))}) VALUES {values}")
+
+    def _native(self, value: Any) -> str:
+        """Return a value as a literal of the catalog's own SQL."""
+        return self.dialect.typed_text(value) if isinstance(value, str) else literal(value)
 
     def create(self, table: str, columns: Mapping[str, str]) -> bool:
         """Create a metadata table with columns of DuckDB types; return whether it exists now.

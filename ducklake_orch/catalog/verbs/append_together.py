@@ -6,16 +6,15 @@ with its own idempotency key. Appends that do not fit together, or that fail tog
 """
 
 import copy
-from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import duckdb
 
 from ducklake_orch.catalog.commit import (
     Append,
-    Committed,
     KeysCommittedError,
     TableChange,
     commit_appends,
@@ -27,7 +26,7 @@ from ducklake_orch.catalog.metadata import TableDef, free_column_name
 from ducklake_orch.catalog.parquet import key_name, partition_keys
 from ducklake_orch.catalog.verbs.known_plans import forget_plan, keep_plan, known_plan
 from ducklake_orch.catalog.verbs.row_source import Rows
-from ducklake_orch.catalog.verbs.table_writer import TableWriter, WritePlan, turn_key
+from ducklake_orch.catalog.verbs.table_writer import TableWriter, turn_key
 from ducklake_orch.catalog.verbs.write_request import WriteRequest
 from ducklake_orch.catalog.writing import InlinableRows, Source, fitted, inlinable_rows, row_limit
 from ducklake_orch.config.lake import LakeConfig
@@ -40,6 +39,7 @@ from ducklake_orch.engine.turns import in_turn
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError, UnknownOutcomeError
 from ducklake_orch.results import PartitionWritten, WriteResult
 
+log = logging.getLogger("ducklake_orch")
 _ROWS = "__ducklake_orch_source"
 # The row limits of tables, as of the last append; appends of more rows do not wait for each other.
 _limits: dict[Hashable, int] = {}
@@ -50,28 +50,39 @@ class _Append:
     """An append that waits.
 
     Attributes:
-        table: The rows, as a pyarrow.Table.
-        write: Identity of the write, if it is committed together with others.
+        data: The rows, as a pyarrow.Table.
+        part: The append as part of a commit of several appends.
+        target: The table that these rows were prepared for.
+        partitions: What the append adds to each partition.
     """
 
     config: LakeConfig
     rows: Rows
     request: WriteRequest
-    table: Any
-    write: Write
+    data: Any
+    part: Append | None = None
+    target: TableDef | None = None
+    partitions: list[PartitionWritten] = field(default_factory=list)
 
     @property
     def writer(self) -> TableWriter:
         """The writer of an append that is planned without its key, which only its commit looks for."""
-        return TableWriter(self.config, self.rows, replace(self.request, idempotency_key=None), self.write)
+        return TableWriter(self.config, self.rows, replace(self.request, idempotency_key=None))
+
+    @property
+    def result(self) -> WriteResult | None:
+        """The result, if the append was committed together with others."""
+        if self.part is None or self.target is None or (done := self.part.settled()) is None:
+            return None
+        result = write_result(self.part.write, self.target, "append", [], done)
+        return replace(result, rows_written=done.rows_added, partitions=self.partitions)
 
 
 def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteResult:
     """Write rows; few rows in memory that are appended can be committed together with those of other threads."""
     if (table := _in_memory(config, rows, request)) is None:
         return TableWriter(config, rows, request).run()
-    mine = _Append(config, rows, request, table, Write(f"writing `{request.table}`", request.commit))
-    key = turn_key(config, request.table)
+    mine, key = _Append(config, rows, request, table), turn_key(config, request.table)
     if not 0 < len(table) <= _limits.get(key, len(table)):
         return _append_alone(key, mine)
     outcome: WriteResult | DuckLakeOrchError | None = in_turn(
@@ -79,9 +90,7 @@ def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
     )
     if isinstance(outcome, DuckLakeOrchError):
         raise outcome
-    if outcome is None and mine.write.in_doubt and request.idempotency_key is None:
-        raise unknown_outcome(mine.write, DuckLakeOrchError("the thread that committed it was interrupted"))
-    return outcome or _append_alone(key, mine)
+    return outcome or mine.result or _append_alone(key, mine)
 
 
 def _append_alone(key: Hashable, append: _Append) -> WriteResult:
@@ -108,99 +117,85 @@ def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResu
     """Commit appends; None stands for one that has to be written alone."""
     if len(appends) == 1:
         return [_append_alone(key, appends[0])]
-    results: dict[_Append, WriteResult | DuckLakeOrchError] = {}
+    failures: dict[_Append, DuckLakeOrchError] = {}
     pending = list(appends)
     while len(pending) > 1:
+        for append in pending:
+            write = Write(f"writing `{append.request.table}`", append.request.commit)
+            append.part = Append(write, append.request.idempotency_key, len(append.data))
         try:
-            results |= _commit_together(key, pending)
+            _commit_together(key, pending)
         except KeysCommittedError as error:
             pending = [append for append in pending if append.request.idempotency_key not in error.keys]
             continue
         except UnknownOutcomeError as error:
-            results |= {append: unknown_outcome(append.write, error) for append in pending}
+            failures = {append: unknown_outcome(append.part.write, error) for append in pending if append.part}
         except DuckLakeOrchError as error:
             forget_plan(key)
             if error.retryable and not isinstance(error, StalePlanError):  # the catalog's, whatever is appended
-                results |= {append: copy.copy(error) for append in pending}
+                failures = {append: copy.copy(error) for append in pending}
         break
-    return [results.get(append) for append in appends]
+    return [failures.get(append) or append.result for append in appends]
 
 
-def _commit_together(key: Hashable, appends: Sequence[_Append]) -> Mapping[_Append, WriteResult]:
-    first = appends[0]
-    writer = first.writer
+def _commit_together(key: Hashable, appends: Sequence[_Append]) -> None:
+    writer = appends[0].writer
     with writer.in_one_session():
-        if (plan := known_plan(key, writer.shape)) is None:
-            plan = writer.plan()
-        limit = _limits[key] = row_limit(first.config, plan.target)
-        few = [append for append in appends if len(append.table) <= limit]
+        plan = known_plan(key, writer.shape) or writer.plan()
+        limit = _limits[key] = row_limit(writer.config, plan.target)
+        few = [append for append in appends if len(append.data) <= limit]
         if plan.known is None or plan.target != plan.known or len(few) < 2:
-            return {}
+            return
         if not plan.kept:
             keep_plan(key, writer.shape, plan)
-        with leased(first.config, first.write, plan.latest.snapshot_id):
+        parts = [append.part for append in few if append.part]
+        with leased(writer.config, parts[0].write, plan.latest.snapshot_id):
             with phase("files"):
-                rows, partitions = _inlinable(writer, plan.target, few)
+                rows = _inlinable(writer, plan.target, few)
+            if rows is None:
+                return
             fault_point("files.written")
-            done = _commit(writer, plan, rows, few)
-    return {
-        append: _result(append, plan.target, committed, partitions[number])
-        for number, (append, committed) in enumerate(zip(few, done, strict=True))
-    }
+            change = TableChange(
+                appends[0].request.table,
+                plan.known,
+                plan.target,
+                few=rows,
+                planned_version=plan.latest.schema_version,
+                settings=plan.settings if plan.kept else None,
+            )
+            with writer.opened() as session:
+                commit_appends(session, change, parts)
 
 
-def _inlinable(
-    writer: TableWriter, table: TableDef, appends: Sequence[_Append]
-) -> tuple[InlinableRows, Mapping[int, list[PartitionWritten]]]:
-    """Prepare the rows of all appends, and count those of each partition by the position of their append."""
+def _inlinable(writer: TableWriter, table: TableDef, appends: Sequence[_Append]) -> InlinableRows | None:
+    """Prepare the rows of all appends; None if Arrow cannot join them, such as dictionaries with too many values."""
     import pyarrow as pa
 
-    part = free_column_name("part", table.columns)
-    numbers = [number for number, append in enumerate(appends) for _ in range(len(append.table))]
-    rows = pa.concat_tables([append.table for append in appends]).append_column(part, pa.array(numbers, pa.int64()))
-    source, config = Source(rows.combine_chunks()), writer.config
+    config, part = writer.config, free_column_name("part", table.columns)
+    numbers = [number for number, append in enumerate(appends) for _ in range(len(append.data))]
+    try:
+        rows = pa.concat_tables([append.data for append in appends]).combine_chunks()
+        source = Source(rows.append_column(part, pa.array(numbers, pa.int64())))
+    except pa.ArrowException as error:
+        log.info("%d appends to `%s` are written one by one: %s", len(appends), table, error)
+        return None
+    for append in appends:
+        append.target, append.partitions = table, []
     with writer.working() as con:
         try:
             con.register(_ROWS, source.reader())
             few = inlinable_rows(con, dialect_of(config), table, source.relation(_ROWS, table), None, part)
-            if not partition_keys(table):
-                return few, defaultdict(list)
-            con.register(_ROWS, source.reader())
-            return few, _partitions(con, table, source.relation(_ROWS, table), part)
+            if keys := partition_keys(table):
+                con.register(_ROWS, source.reader())
+                fitting = fitted(con, table, source.relation(_ROWS, table), None, beside=part)
+                names = [key_name(key.field.transform, key.column.name) for key in keys]
+                values = ", ".join(f"CAST({key.sql} AS VARCHAR)" for key in keys)
+                counted = con.execute(f"SELECT {part}, count(*), {values} FROM ({fitting}) GROUP BY ALL").fetchall()
+                for number, count, *texts in counted:
+                    written = PartitionWritten(dict(zip(names, texts, strict=True)), count, 0, 0)
+                    appends[number].partitions.append(written)
         except duckdb.Error as error:
             failure = classify(error, config, f"Preparing rows for `{table}` failed")
+        else:
+            return few
     raise failure
-
-
-def _partitions(
-    con: duckdb.DuckDBPyConnection, table: TableDef, source: str, part: str
-) -> Mapping[int, list[PartitionWritten]]:
-    keys = partition_keys(table)
-    counted: dict[int, list[PartitionWritten]] = defaultdict(list)
-    names = [key_name(key.field.transform, key.column.name) for key in keys]
-    values = ", ".join(f"CAST({key.sql} AS VARCHAR)" for key in keys)
-    rows = con.execute(
-        f"SELECT {part}, count(*), {values} FROM ({fitted(con, table, source, None, beside=part)}) GROUP BY ALL"
-    ).fetchall()
-    for number, count, *texts in rows:
-        counted[number].append(PartitionWritten(dict(zip(names, texts, strict=True)), count, 0, 0))
-    return counted
-
-
-def _commit(writer: TableWriter, plan: WritePlan, rows: InlinableRows, appends: Sequence[_Append]) -> list[Committed]:
-    change = TableChange(
-        appends[0].request.table,
-        plan.known,
-        plan.target,
-        few=rows,
-        planned_version=plan.latest.schema_version,
-        settings=plan.settings if plan.kept else None,
-    )
-    parts = [Append(append.write, append.request.idempotency_key, len(append.table)) for append in appends]
-    with writer.opened() as session:
-        return commit_appends(session, change, parts)
-
-
-def _result(append: _Append, table: TableDef, done: Committed, partitions: Sequence[PartitionWritten]) -> WriteResult:
-    result = write_result(append.write, table, "append", [], done)
-    return replace(result, rows_written=done.rows_added, partitions=list(partitions))

@@ -30,12 +30,17 @@ Opened = Callable[[], AbstractContextManager[Session]]
 
 @dataclass(eq=False)
 class _Ready:
-    """A change that is ready to commit."""
+    """A change that is ready to commit.
+
+    Attributes:
+        append: The change as part of a commit of several appends.
+    """
 
     config: LakeConfig
     opened: Opened
     write: Write
     change: TableChange
+    append: Append | None = None
 
 
 def commit_in_turn(config: LakeConfig, opened: Opened, write: Write, change: TableChange) -> Committed:
@@ -50,13 +55,18 @@ def commit_in_turn(config: LakeConfig, opened: Opened, write: Write, change: Tab
     mine = _Ready(config, opened, write, change)
     if not _is_append(change) or recording_of(config) is not None:
         return _commit_alone(mine)
-    key = commit_key(config, change.table)
-    outcome: Committed | DuckLakeOrchError | None = in_turn(key, mine, _commit_all, fits=_fits)
+    write.committing = True  # until this thread knows better, its files are kept, because another may commit them
+    outcome = in_turn(commit_key(config, change.table), mine, _commit_all, fits=_fits)
     if isinstance(outcome, DuckLakeOrchError):
         raise outcome
-    if outcome is None and write.in_doubt:
-        raise unknown_outcome(write, DuckLakeOrchError("the thread that committed it was interrupted"))
-    return outcome or _commit_alone(mine)
+    outcome = outcome or (mine.append.settled() if mine.append else None)
+    if outcome is None:
+        write.committing = False
+        return _commit_alone(mine)
+    write.before, write.after = outcome.previous_snapshot_id, outcome.snapshot_id
+    if write.kept is None:  # another thread has committed the files
+        write.kept = frozenset(file.path for file in change.files)
+    return outcome
 
 
 def commit_key(config: LakeConfig, table: TableName) -> Hashable:
@@ -99,24 +109,27 @@ def _commit_alone(ready: _Ready) -> Committed:
 
 def _commit_all(changes: Sequence[_Ready]) -> Sequence[Committed | DuckLakeOrchError | None]:
     """Commit appends; None stands for one that has to be committed alone."""
+    changes[0].write.committing = False
     if len(changes) == 1:
         return [_commit_alone(changes[0])]
-    results: dict[_Ready, Committed | DuckLakeOrchError] = {}
+    failures: dict[_Ready, DuckLakeOrchError] = {}
     pending = list(changes)
     while len(pending) > 1:
+        for one in pending:
+            rows = sum(file.record_count for file in one.change.files)
+            one.append = Append(one.write, one.change.key, rows, one.change.files)
         try:
             with pending[0].opened() as session:
-                done = commit_appends(session, _joined(pending), [_append(one) for one in pending])
-            results |= dict(zip(pending, done, strict=True))
+                commit_appends(session, _joined(pending), [one.append for one in pending if one.append])
         except KeysCommittedError as error:
             pending = [one for one in pending if one.change.key not in error.keys]
             continue
         except UnknownOutcomeError as error:
-            results |= {one: unknown_outcome(one.write, error) for one in pending}
+            failures = {one: unknown_outcome(one.write, error) for one in pending}
         except DuckLakeOrchError as error:
             log.info("%d appends to `%s` are committed one by one: %s", len(pending), pending[0].change.table, error)
         break
-    return [results.get(one) for one in changes]
+    return [failures.get(one) or (one.append.done if one.append else None) for one in changes]
 
 
 def _joined(changes: Sequence[_Ready]) -> TableChange:
@@ -128,8 +141,3 @@ def _joined(changes: Sequence[_Ready]) -> TableChange:
         key=None,
         replays=False,
     )
-
-
-def _append(one: _Ready) -> Append:
-    rows = sum(file.record_count for file in one.change.files)
-    return Append(one.write, one.change.key, rows, one.change.files)

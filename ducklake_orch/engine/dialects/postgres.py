@@ -70,6 +70,14 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     def catalog_name(self) -> str:
         return f"concat(current_database(), '.', {self.current_schema()})"
 
+    def text_literal(self, text: str) -> str:
+        # The server's setting `standard_conforming_strings` decides whether a backslash is an escape, except here.
+        escaped = text.replace("\\", "\\\\")
+        return f"E{literal(escaped)}" if "\\" in text else literal(text)
+
+    def typed_text(self, text: str) -> str:
+        return self.text_literal(text)
+
     def key_type(self, length: int) -> str:
         return "TEXT"
 
