@@ -88,7 +88,7 @@ def theirs(lake: DuckLake, threads: int, seconds: float) -> tuple[float, float, 
     table, failures = f"theirs_{threads}", list[str]()
     lake.write(rows(0, 0).slice(0, 0), table, mode="append")
     with lake.connect() as con:
-        cursors = [con.unwrap().cursor() for _ in range(threads)]
+        cursors = [con.cursor() for _ in range(threads)]
 
         def append(thread: int, number: int) -> None:
             given = rows(thread, number)
