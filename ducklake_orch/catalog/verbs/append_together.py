@@ -51,6 +51,7 @@ class _Append:
 
     Attributes:
         data: The rows, as a pyarrow.Table.
+        shape: What appends must have in common to be committed together.
         part: The append as part of a commit of several appends.
         target: The table that these rows were prepared for.
         partitions: What the append adds to each partition.
@@ -60,6 +61,7 @@ class _Append:
     rows: Rows
     request: WriteRequest
     data: Any
+    shape: Any
     part: Append | None = None
     target: TableDef | None = None
     partitions: list[PartitionWritten] = field(default_factory=list)
@@ -80,10 +82,11 @@ class _Append:
 
 def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteResult:
     """Write rows; few rows in memory that are appended can be committed together with those of other threads."""
-    if (table := _in_memory(config, rows, request)) is None:
-        return TableWriter(config, rows, request).run()
-    mine, key = _Append(config, rows, request, table), turn_key(config, request.table)
-    if not 0 < len(table) <= _limits.get(key, len(table)):
+    writer, key = TableWriter(config, rows, request), turn_key(config, request.table)
+    if writer.shape is None or request.inline != "auto" or recording_of(config) is not None:
+        return writer.run()
+    mine = _Append(config, rows, request, rows.in_memory, writer.shape)
+    if not 0 < len(mine.data) <= _limits.get(key, len(mine.data)):
         return _append_alone(key, mine)
     outcome: WriteResult | DuckLakeOrchError | None = in_turn(
         key, mine, lambda appends: _append_all(key, appends), fits=_fits
@@ -102,15 +105,9 @@ def _append_alone(key: Hashable, append: _Append) -> WriteResult:
             _limits[key] = writer.row_limit
 
 
-def _in_memory(config: LakeConfig, rows: Rows, request: WriteRequest) -> Any:
-    """Return the rows as a pyarrow.Table if their append may be committed together with others, else None."""
-    is_small = TableWriter(config, rows, request).shape is not None
-    return rows.in_memory if is_small and request.inline == "auto" and recording_of(config) is None else None
-
-
 def _fits(chosen: Sequence[_Append], other: _Append) -> bool:
     keys = {append.request.idempotency_key for append in chosen} - {None}
-    return chosen[0].writer.shape == other.writer.shape and other.request.idempotency_key not in keys
+    return chosen[0].shape == other.shape and other.request.idempotency_key not in keys
 
 
 def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResult | DuckLakeOrchError | None]:
@@ -126,6 +123,8 @@ def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResu
         try:
             _commit_together(key, pending)
         except KeysCommittedError as error:
+            for append in pending:
+                append.part = None
             pending = [append for append in pending if append.request.idempotency_key not in error.keys]
             continue
         except UnknownOutcomeError as error:
@@ -141,13 +140,13 @@ def _append_all(key: Hashable, appends: Sequence[_Append]) -> Sequence[WriteResu
 def _commit_together(key: Hashable, appends: Sequence[_Append]) -> None:
     writer = appends[0].writer
     with writer.in_one_session():
-        plan = known_plan(key, writer.shape) or writer.plan()
+        plan = known_plan(key, appends[0].shape) or writer.plan()
         limit = _limits[key] = row_limit(writer.config, plan.target)
         few = [append for append in appends if len(append.data) <= limit]
         if plan.known is None or plan.target != plan.known or len(few) < 2:
             return
         if not plan.kept:
-            keep_plan(key, writer.shape, plan)
+            keep_plan(key, appends[0].shape, plan)
         parts = [append.part for append in few if append.part]
         with leased(writer.config, parts[0].write, plan.latest.snapshot_id):
             with phase("files"):

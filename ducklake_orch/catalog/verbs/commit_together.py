@@ -122,6 +122,8 @@ def _commit_all(changes: Sequence[_Ready]) -> Sequence[Committed | DuckLakeOrchE
             with pending[0].opened() as session:
                 commit_appends(session, _joined(pending), [one.append for one in pending if one.append])
         except KeysCommittedError as error:
+            for one in pending:
+                one.append = None
             pending = [one for one in pending if one.change.key not in error.keys]
             continue
         except UnknownOutcomeError as error:
