@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 from uuid import uuid4
 
@@ -309,16 +310,16 @@ def test_an_interrupt_after_the_commit_leaves_each_append_once(
 def interrupt_once_after_commit(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Interrupt the thread that commits for others once, when it closes its session."""
     prepare, commit = sessions._prepare_for_reuse, consecutive_snapshots.commit_through
-    commits, interrupts = list[None](), list[None]()
+    threads, interrupts = list[int](), list[None]()
 
     def committed(*args: Any, **more: Any) -> Any:
         result = commit(*args, **more)
-        commits.append(None)
+        threads.append(get_ident())
         return result
 
     def interrupted(session: sessions.Session) -> bool:
         kept = prepare(session)
-        if commits and not interrupts:
+        if get_ident() in threads and not interrupts:
             interrupts.append(None)
             raise KeyboardInterrupt
         return kept

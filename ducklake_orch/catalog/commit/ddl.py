@@ -15,6 +15,7 @@ from ducklake_orch.catalog.metadata import (
     quoted_path,
     stored_types,
     table_exists,
+    text,
 )
 from ducklake_orch.engine.quoting import folded
 
@@ -163,17 +164,14 @@ def inlined_table(transaction: MetadataTransaction, table: TableDef) -> str | No
 
     Flushes drop the inlined-data tables of earlier versions.
     """
-    metadata = transaction.metadata
-    registry, versions = (
-        metadata.table_sql(name) for name in ("ducklake_inlined_data_tables", "ducklake_schema_versions")
+    dialect, of_table = transaction.dialect, f"table_id = {table.table_id}"
+    newest = f"select max(schema_version) from {dialect.table('ducklake_schema_versions')} where {of_table}"
+    rows = transaction.ask(
+        f"select {dialect.texts(['table_name'])} from {dialect.table('ducklake_inlined_data_tables')}"
+        f" where {of_table} and schema_version >= ({newest}) order by schema_version desc limit 1"
     )
-    of_table = f"table_id = {table.table_id}"
-    newest = f"SELECT max(schema_version) FROM {versions} WHERE {of_table}"
-    rows = metadata.rows(
-        f"SELECT table_name FROM {registry} WHERE {of_table} AND schema_version >= ({newest})"
-        " ORDER BY schema_version DESC LIMIT 1"
-    )
-    return str(rows[0][0]) if rows and table_exists(metadata, str(rows[0][0])) else None
+    name = text(rows[0][0]) if rows else None
+    return name if name is not None and table_exists(transaction.metadata, name) else None
 
 
 def add_inlined_table(transaction: MetadataTransaction, table: TableDef, version: int) -> str | None:

@@ -43,10 +43,10 @@ def delete_files_of_retired(
     the delete file that the data file already had, two would then be valid at the snapshots in between. A draft is
     never flushed, and a reader of a stage may not write.
     """
-    if recording_of(transaction.config) is not None:
+    if not retired.file_count or recording_of(transaction.config) is not None:
         return []
     deletions = inlined_deletes(transaction.metadata, table, None if retired.all_files else retired.file_ids)
-    if not deletions or not retired.file_count:
+    if not deletions:
         return []
     history, at = TableHistory(transaction.metadata, table), transaction.latest.snapshot_id
     files = [file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch()]
