@@ -61,7 +61,12 @@ _lock = threading.Lock()
 
 
 def in_turn(
-    key: Hashable, work: W, run: Callable[[Sequence[W]], Sequence[R]], *, fits: Callable[[Sequence[W], W], bool]
+    key: Hashable,
+    work: W,
+    run: Callable[[Sequence[W]], Sequence[R]],
+    *,
+    fits: Callable[[Sequence[W], W], bool],
+    timeout: float,
 ) -> R | None:
     """Wait for this thread's turn and do the work, or wait until another thread has done it.
 
@@ -73,9 +78,10 @@ def in_turn(
         run: Does the work of this thread, and of waiting threads after it; returns an outcome for each, or None for
             work that is not done.
         fits: Whether work can be done together with what was chosen before.
+        timeout: How long to wait for a turn, in seconds.
 
     Returns:
-        The outcome; None if the work is not done.
+        The outcome; None if the work is not done, also because no other thread has begun it in time.
     """
     if threading.current_thread() is threading.main_thread():
         # An interrupt can hit this thread at any moment. It must not do the work of others, nor leave it to them.
@@ -91,6 +97,8 @@ def in_turn(
     group, started = [mine], time.monotonic()
     try:
         with phase("wait"):
+            if not mine.called.wait(timeout) and _withdrawn(queue, mine):
+                return None
             mine.called.wait()
             if mine.taken:
                 return mine.outcome
@@ -109,6 +117,15 @@ def in_turn(
         _leave(queue, mine, group, started)
 
 
+def _withdrawn(queue: _Queue, mine: _Waiting[Any, Any]) -> bool:
+    """Stop waiting, unless it is this thread's turn or another thread has taken its work."""
+    with _lock:
+        if mine in queue.waiting:
+            queue.waiting.remove(mine)
+            return True
+    return False
+
+
 def _gather(queue: _Queue) -> None:
     """Wait a moment for as many threads as worked together just before."""
     end = queue.ended + queue.patience
@@ -119,10 +136,9 @@ def _gather(queue: _Queue) -> None:
 def _leave(queue: _Queue, mine: _Waiting[Any, Any], group: Sequence[_Waiting[Any, Any]], started: float) -> None:
     """End this thread's turn: call the threads whose work was taken, and the next one. Or stop waiting for it."""
     with _lock:
-        if mine.taken:
-            return
-        if not mine.called.is_set():  # interrupted
+        if mine in queue.waiting:  # interrupted
             queue.waiting.remove(mine)
+        if mine.taken or not mine.called.is_set():
             return
         for other in group[1:]:
             other.called.set()

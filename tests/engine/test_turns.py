@@ -22,12 +22,16 @@ class Works:
         self.free = threading.Event()
         self.groups: list[list[str]] = []
         self.pool = ThreadPoolExecutor(20)
-        self.first = self.pool.submit(in_turn, self.key, "first", lambda _: [self.free.wait()], fits=lambda *_: False)
+        self.first = self.pool.submit(
+            in_turn, self.key, "first", lambda _: [self.free.wait()], fits=lambda *_: False, timeout=60
+        )
         self.until(lambda: turns._queues[self.key].busy)
 
-    def submit(self, work: str, run: Callable[[Sequence[str]], Sequence[Any]] | None = None) -> Future[Any]:
+    def submit(
+        self, work: str, run: Callable[[Sequence[str]], Sequence[Any]] | None = None, timeout: float = 60
+    ) -> Future[Any]:
         waiting = len(turns._queues[self.key].waiting)
-        future = self.pool.submit(in_turn, self.key, work, run or self.run, fits=self.fits)
+        future = self.pool.submit(in_turn, self.key, work, run or self.run, fits=self.fits, timeout=timeout)
         self.until(lambda: len(turns._queues[self.key].waiting) > waiting)
         return future
 
@@ -48,7 +52,7 @@ class Works:
 
 
 def test_a_thread_alone_has_its_turn_at_once() -> None:
-    assert in_turn(uuid4().hex, 1, lambda works: [work + 1 for work in works], fits=lambda *_: True) == 2
+    assert in_turn(uuid4().hex, 1, lambda works: [work + 1 for work in works], fits=lambda *_: True, timeout=60) == 2
 
 
 def test_one_thread_works_for_all_that_wait_and_fit() -> None:
@@ -79,12 +83,21 @@ def test_a_failure_is_the_working_threads_own() -> None:
     assert [future.result(10) for future in waiting[1:]] == [None, "B1"]
 
 
+def test_a_thread_does_not_wait_longer_than_its_timeout() -> None:
+    works = Works()
+    impatient, patient = works.submit("a1", timeout=0.05), works.submit("a2")
+    assert impatient.result(10) is None
+    works.free.set()
+    assert patient.result(10) == "A2"
+    assert works.groups == [["a2"]]
+
+
 def test_threads_that_worked_together_are_waited_for() -> None:
     works, times = Works(), 30
 
     def repeat(name: str) -> None:
         for _ in range(times):
-            in_turn(works.key, name, slow, fits=works.fits)
+            in_turn(works.key, name, slow, fits=works.fits, timeout=60)
 
     def slow(names: Sequence[str]) -> list[str]:
         time.sleep(0.02)
@@ -103,7 +116,7 @@ def test_a_forked_child_takes_its_own_turns() -> None:
     works = Works()
     child = os.fork()
     if child == 0:
-        os._exit(in_turn(works.key, 7, lambda works: list(works), fits=lambda *_: True) or 1)
+        os._exit(in_turn(works.key, 7, lambda works: list(works), fits=lambda *_: True, timeout=60) or 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     works.free.set()
     assert works.first.result(10) is True
@@ -112,7 +125,7 @@ def test_a_forked_child_takes_its_own_turns() -> None:
 def test_the_main_thread_works_at_once_and_alone() -> None:
     works = Works()
     waiting = works.submit("a1")
-    assert in_turn(works.key, "a2", works.run, fits=works.fits) == "A2"
+    assert in_turn(works.key, "a2", works.run, fits=works.fits, timeout=60) == "A2"
     assert works.groups == [["a2"]]
     works.free.set()
     assert waiting.result(10) == "A1"

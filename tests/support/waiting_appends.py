@@ -29,7 +29,7 @@ def in_threads(lake: DuckLake, table: str, *appends: Callable[[], Any], inlined:
     names = turn_key if inlined else commit_key
     key, free = names(lake.config, table_name(table)), threading.Event()
     with ThreadPoolExecutor(len(appends) + 1) as pool:
-        pool.submit(turns.in_turn, key, None, lambda _: [free.wait()], fits=lambda *_: False)
+        pool.submit(turns.in_turn, key, None, lambda _: [free.wait()], fits=lambda *_: False, timeout=60)
         _wait_until(lambda: turns._queues[key].busy)
         running = []
         try:

@@ -89,7 +89,11 @@ def append_rows(config: LakeConfig, rows: Rows, request: WriteRequest) -> WriteR
     if not 0 < len(mine.data) <= _limits.get(key, len(mine.data)):
         return _append_alone(key, mine)
     outcome: WriteResult | DuckLakeOrchError | None = in_turn(
-        key, mine, lambda appends: _append_all(key, appends), fits=_fits
+        key,
+        mine,
+        lambda appends: _append_all(key, appends),
+        fits=_fits,
+        timeout=config.lock_timeout.total_seconds(),
     )
     if isinstance(outcome, DuckLakeOrchError):
         raise outcome

@@ -56,7 +56,8 @@ def commit_in_turn(config: LakeConfig, opened: Opened, write: Write, change: Tab
     if not _is_append(change) or recording_of(config) is not None:
         return _commit_alone(mine)
     write.committing = True  # until this thread knows better, its files are kept, because another may commit them
-    outcome = in_turn(commit_key(config, change.table), mine, _commit_all, fits=_fits)
+    key, timeout = commit_key(config, change.table), config.lock_timeout.total_seconds()
+    outcome = in_turn(key, mine, _commit_all, fits=_fits, timeout=timeout)
     if isinstance(outcome, DuckLakeOrchError):
         raise outcome
     outcome = outcome or (mine.append.settled() if mine.append else None)
