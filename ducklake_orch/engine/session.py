@@ -127,10 +127,13 @@ def open_session(config: LakeConfig, access: Access | None = None, *, entering: 
             raise
         finally:
             if os.getpid() == process:  # a forked child has no engine to close
-                keep = session is not None and keep and _prepare_for_reuse(session)
-                if session is not None and not keep:
-                    session.leave()
-                instances.pool.give_back(key, instance, config, keep=keep)
+                fit = False
+                try:
+                    fit = session is not None and keep and _prepare_for_reuse(session)
+                finally:  # also if that is interrupted
+                    if session is not None and not fit:
+                        session.leave()
+                    instances.pool.give_back(key, instance, config, keep=fit)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.catalog.commit import consecutive_snapshots
+from ducklake_orch.engine import instances
 from ducklake_orch.engine import session as sessions
 from ducklake_orch.engine.fault_points import actions
 from tests.servers.postgres import PostgresServer
@@ -305,6 +306,7 @@ def test_an_interrupt_after_the_commit_leaves_each_append_once(
     assert [added(lake, result.snapshot_id) for result in results[1:]] == [[11], [12]]
     assert rows(lake, "SELECT i FROM t WHERE i > 9 ORDER BY i") == [(10,), (11,), (12,)]
     nothing_left_over(lake)
+    assert sum(instances.pool._leased.values()) == 0
 
 
 def interrupt_once_after_commit(monkeypatch: pytest.MonkeyPatch) -> list[None]:
