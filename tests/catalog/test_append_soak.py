@@ -42,8 +42,7 @@ def append(config: LakeConfig, thread: int, process: int, seconds: float) -> lis
         number += 1
         shared = choose.random() < 0.2
         first = (thread * 100_000 + number) * 1000 + (0 if shared else 100 * (process + 1))
-        values = tuple(range(first, first + choose.randint(1, 12)))
-        values = values[:3] if shared else values
+        values = tuple(range(first, first + (3 if shared else choose.randint(1, 12))))
         key = f"{thread} {number}" if shared else choose.choice([None, f"{process} {thread} {number}"])
         data = pa.table({"i": pa.array(values, pa.int64()), "p": [f"p{value % 3}" for value in values]})
         for _ in range(choose.choice([1, 1, 2]) if key else 1):
