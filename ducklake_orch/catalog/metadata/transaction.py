@@ -25,6 +25,8 @@ from ducklake_orch.engine.session import Session
 log = logging.getLogger("ducklake_orch")
 # The most ids in one statement: MySQL accepts packets of up to 16 MiB.
 _IDS_IN_ONE_STATEMENT = 10_000
+# The length of statements that wait, in characters, at which they are sent.
+_MOST_TOGETHER = 1_000_000
 # Stands for the time of the transaction in `insert_row`.
 NOW = object()
 
@@ -49,13 +51,14 @@ class MetadataTransaction:
         self.dialect = self.metadata.dialect
         self._statements = 0
         self._waiting: list[str] = []
+        self._waiting_size = 0
 
     @property
     def con(self) -> duckdb.DuckDBPyConnection:
         """The connection, after it has run the statements that wait."""
         if self._waiting:
             statement = self.dialect.together(self._waiting)
-            self._waiting = []
+            self._waiting, self._waiting_size = [], 0
             self._run(statement)
         return self._con
 
@@ -185,6 +188,9 @@ class MetadataTransaction:
         """Run an UPDATE or DELETE in SQL that every catalog accepts; `{}` stands for the table."""
         if self.dialect.sends_together:
             self._waiting.append(statement.replace("{}", self.dialect.table(table), 1))
+            self._waiting_size += len(statement)
+            if self._waiting_size > _MOST_TOGETHER:
+                self.finish()
         else:
             self._run(self.dialect.change(table, statement))
 
