@@ -121,9 +121,8 @@ def main() -> None:
                 mine, files = (ours(lake, threads, given.seconds, inline) for inline in ("auto", "never"))
                 rate, late, failed = theirs(lake, threads, given.seconds)
                 cells = [f"{number:.0f} | {1000 * p95:.0f} ms" for number, p95 in (mine, files, (rate, late))]
-                print(
-                    f"| {kind}, {threads} threads | {' | '.join(cells)} | {failed} | {rate / mine[0]:.2f} |", flush=True
-                )
+                many = "1 thread" if threads == 1 else f"{threads} threads"
+                print(f"| {kind}, {many} | {' | '.join(cells)} | {failed} | {rate / mine[0]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
