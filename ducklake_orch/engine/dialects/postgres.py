@@ -97,8 +97,12 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
         return [self.execute(f"set local lock_timeout = {limit}")]
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
-        # Much faster than `information_schema`, which also checks rights.
-        sql = f"select 1 where to_regclass({literal(self.table(name))}) is not null"
+        # Much faster than `information_schema`, which also checks rights. `to_regclass` would find tables that were
+        # created after the transaction began, which DuckDB does not see.
+        sql = (
+            "select 1 from pg_catalog.pg_class c join pg_catalog.pg_namespace s on s.oid = c.relnamespace"
+            f" where c.relname = {literal(name)} and s.nspname = {self.current_schema()}"
+        )
         return con.execute(self.query(sql)).fetchone() is not None
 
     def together(self, statements: Sequence[str]) -> str:
