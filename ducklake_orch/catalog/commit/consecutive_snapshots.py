@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
 from ducklake_orch.catalog.commit import idempotency
-from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare, prepare_inlined
+from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare_change
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
 from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
 from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, NewFile, Relation, format_tokens
@@ -76,11 +76,7 @@ def commit_appends(session: Session, change: TableChange, appends: Sequence[Appe
         TransientError: When a conflict stops this attempt, but the same work can succeed once it is planned again.
         UnknownOutcomeError: When the answer to COMMIT was lost and the catalog does not tell whether it committed.
     """
-    root = session.instance.root
-    if change.few is None:
-        ready = prepare(root, change.target, change.files)
-    else:
-        ready = prepare_inlined(root, change.target, change.few)
+    ready = prepare_change(session.instance.root, change)
     if any(append.key is not None for append in appends):
         idempotency.make_table(session)
     first = appends[0].write  # stands for all of them if the answer to COMMIT is lost

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.commit.recording import record_change
 from ducklake_orch.catalog.commit.serializable_reads import Reads, judge_reads
-from ducklake_orch.catalog.commit.staged_files import prepare, prepare_inlined
+from ducklake_orch.catalog.commit.staged_files import prepare_change
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
 from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
 from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, Token, format_tokens
@@ -53,10 +53,7 @@ def commit_changes(
         UnknownOutcomeError: When the answer to COMMIT was lost and the catalog does not tell whether it committed.
     """
     root, written = session.instance.root, list[str]()
-    ready = [
-        prepare_inlined(root, change.target, change.few) if change.few else prepare(root, change.target, change.files)
-        for change in changes
-    ]
+    ready = [prepare_change(root, change) for change in changes]
     keys = [*([key] if key is not None else []), *(given for change in changes for given in change.keys)]
     for given in keys:
         idempotency.check_key(given)

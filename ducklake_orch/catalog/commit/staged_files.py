@@ -1,6 +1,6 @@
 """Prepare new files for the commit: all metadata rows and statistics that do not depend on the snapshot.
 
-The entry point is `prepare`. It runs before the commit takes the lake's lock.
+The entry point is `prepare_change`. It runs before the commit takes the lake's lock.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,6 +9,7 @@ from itertools import accumulate
 
 import duckdb
 
+from ducklake_orch.catalog.commit.table_change import TableChange
 from ducklake_orch.catalog.metadata import MappedName, NewFile, Relation, TableDef
 from ducklake_orch.catalog.parquet import TableColumnStats, file_stats, summarize
 from ducklake_orch.catalog.writing import InlinableRows
@@ -145,7 +146,14 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
     )
 
 
-def prepare_inlined(con: duckdb.DuckDBPyConnection, table: TableDef, few: InlinableRows) -> PreparedFiles:
+def prepare_change(con: duckdb.DuckDBPyConnection, change: TableChange) -> PreparedFiles:
+    """Prepare the files or the inlined rows of a change for the commit."""
+    if change.few is None:
+        return prepare(con, change.target, change.files)
+    return _prepare_inlined(con, change.target, change.few)
+
+
+def _prepare_inlined(con: duckdb.DuckDBPyConnection, table: TableDef, few: InlinableRows) -> PreparedFiles:
     """Prepare inlined rows for the commit: without files, but with the rows' count and statistics."""
     nothing = prepare(con, table, ())
     rows = sum(file.record_count for file in few.as_files)

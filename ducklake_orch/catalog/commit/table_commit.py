@@ -273,11 +273,11 @@ class TableCommit:
             )
             transaction.insert("ducklake_name_mapping", ready.names, shifts={"mapping_id": ("mapping", first_mapping)})
         number = {"data_file_id": ("ordinal", first_file)}
-        files, begin, each_begin = ready.files, {"begin_snapshot": snapshot}, {}
+        files, part = ready.files, None
         if self.change.parts:
-            rows = [(*row, part) for row, part in zip(files.rows, self.change.parts, strict=True)]
-            files, begin = Relation.of({**files.columns, "part": "BIGINT"}, rows), {}
-            each_begin = {"begin_snapshot": ("part", snapshot)}
+            part, rows = "part", [(*row, n) for row, n in zip(files.rows, self.change.parts, strict=True)]
+            files = Relation.of({**files.columns, part: "BIGINT"}, rows)
+        begin, begins = _begin(snapshot, part)
         transaction.insert(
             "ducklake_data_file",
             files,
@@ -286,7 +286,7 @@ class TableCommit:
             | {"file_format": "parquet"}
             | {"partition_id": table.partition.partition_id if table.partition and table.partition.fields else None},
             shifts=number
-            | each_begin
+            | begins
             | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},
         )
         transaction.insert("ducklake_file_partition_value", ready.values, constants=of_table, shifts=number)
@@ -305,11 +305,8 @@ class TableCommit:
                 remedy="Retry the write: planned again, it can succeed.",
             )
         first_row = self._count_rows(table)
-        shifts = {"row_id": (inlinable_rows.ordinal, first_row)}
-        if inlinable_rows.part is None:
-            begin = {"begin_snapshot": snapshot}
-        else:
-            begin, shifts = {}, shifts | {"begin_snapshot": (inlinable_rows.part, snapshot)}
+        begin, begins = _begin(snapshot, inlinable_rows.part)
+        shifts = begins | {"row_id": (inlinable_rows.ordinal, first_row)}
         self.transaction.insert(self.inlined_table, inlinable_rows.stored, constants=begin, shifts=shifts)
         self.tokens.append(Token("inlined_insert", table.table_id))
 
@@ -328,3 +325,8 @@ class TableCommit:
         )
         widen_table_statistics(transaction, table, known, ready.summary)
         return known.next_row_id
+
+
+def _begin(snapshot: int, part: str | None) -> tuple[dict[str, int], dict[str, tuple[str, int]]]:
+    """Return `begin_snapshot` as a constant; or as a shift, if a column tells which of several snapshots adds a row."""
+    return ({"begin_snapshot": snapshot}, {}) if part is None else ({}, {"begin_snapshot": (part, snapshot)})

@@ -55,7 +55,11 @@ class MetadataTransaction:
 
     @property
     def con(self) -> duckdb.DuckDBPyConnection:
-        """The connection, after it has run the statements that wait."""
+        """The connection, after it has run the statements that wait.
+
+        It has never entered the lake. Entering opens a transaction of the extension, and on SQLite the two transactions
+        would block each other.
+        """
         if self._waiting:
             statement = self.dialect.together(self._waiting)
             self._waiting, self._waiting_size = [], 0
