@@ -19,6 +19,7 @@ from ducklake_orch.cli.explain import explain
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
 from ducklake_orch.cli.fsck import fsck
 from ducklake_orch.cli.health import health
+from ducklake_orch.cli.index import index
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
 from ducklake_orch.cli.maintain import maintain
@@ -80,6 +81,7 @@ for function in (
     maintain,
     health,
     fsck,
+    index,
     report,
     config_schema,
     explain,

@@ -128,6 +128,32 @@ class MaintenanceVerbs(LakeBase):
 
         return fsck(self.config, deep=deep, storage=storage, repair=repair, tables=_some(tables))
 
+    def create_indexes(self) -> None:
+        """Create indexes on the metadata tables, so that planning reads only the files of matching partitions.
+
+        They pay off from about ten thousand files in a table with many partitions. Other engines keep them up to date.
+        Writers wait while they are created.
+
+        Raises:
+            UnsupportedStatementError: When the catalog is neither PostgreSQL nor SQLite.
+
+        Examples:
+            >>> lake.create_indexes()
+        """
+        from ducklake_orch.catalog.metadata import create_indexes
+
+        create_indexes(self.config)
+
+    def drop_indexes(self) -> None:
+        """Drop the indexes that `create_indexes` created.
+
+        Examples:
+            >>> lake.drop_indexes()
+        """
+        from ducklake_orch.catalog.metadata import drop_indexes
+
+        drop_indexes(self.config)
+
     def health(
         self,
         policy: MaintenancePolicy | Mapping[str, Any] | None = None,

@@ -29,6 +29,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "range": {"where": "c1 < 5000 AND c2 IS NOT NULL"},
     "top 100": {"order_by": ["c1 DESC NULLS LAST"], "limit": 100},
 }
+INDEXED = "partition and range, with indexes"
 CHILD = """
 import json, resource, sys, time
 from ducklake_orch import DuckLake
@@ -104,7 +105,12 @@ def bench(kind: str, sizes: list[int]) -> None:
     for files in sizes:
         with tempfile.TemporaryDirectory() as name, database(kind, Path(name)) as url:
             make(url, f"{name}/files", files)
-            for plan_name, plan in PLANS.items():
+            plans = dict(PLANS)
+            if kind in ("sqlite", "postgres"):
+                plans[INDEXED] = PLANS["partition and range"]
+            for plan_name, plan in plans.items():
+                if plan_name == INDEXED:
+                    DuckLake.from_url("lake", catalog=url, storage=f"{name}/files").create_indexes()
                 measured, before = measure(url, f"{name}/files", plan), last.get(plan_name)
                 growth = [f"{measured[key] / before[key]:.1f}" if before else "" for key in ("seconds", "peak_mb")]
                 print(

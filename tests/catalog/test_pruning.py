@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import duckdb
 import pytest
@@ -95,10 +96,16 @@ class Laid:
         return len(judged), sum(judged.values())
 
 
-@pytest.fixture(scope="module")
-def laid(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laid]:
+@pytest.fixture(scope="module", params=[False, True], ids=["all-files", "indexes"])
+def laid(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Laid]:
     lake = make_laid(tmp_path_factory.mktemp("laid"))
-    with open_session(lake.config) as session:
+    if request.param:
+        lake.create_indexes()
+    # Use the indexes for every condition that rules out a partition, not only for those that rule out most.
+    with (
+        mock.patch("ducklake_orch.catalog.scan.indexed_files._LARGEST_SHARE", 1.0),
+        open_session(lake.config) as session,
+    ):
         con = session.instance.root.cursor()
         metadata = Metadata(con, lake.config)
         at = metadata.latest().snapshot_id

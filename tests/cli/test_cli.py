@@ -37,6 +37,7 @@ COMMANDS = [
     "discard",
     "options",
     "fsck",
+    "index",
     "config-schema",
     "explain",
     "demo",

@@ -11,6 +11,13 @@ from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.catalog_clock import Clock, read_clock
+    from ducklake_orch.catalog.metadata.catalog_indexes import (
+        INDEXED_LENGTH,
+        INDEXED_VALUE,
+        create_indexes,
+        drop_indexes,
+        has_indexes,
+    )
     from ducklake_orch.catalog.metadata.cell_values import maybe_int, text, truth
     from ducklake_orch.catalog.metadata.change_tokens import (
         DATA_CHANGES,

@@ -11,7 +11,8 @@ from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.scan.arrow_reader import Selection, read_arrow, read_batches
-    from ducklake_orch.catalog.scan.live_files import DELETE_FILE, FILE, LiveFiles, data_file, delete_file, next_file_id
+    from ducklake_orch.catalog.scan.file_rows import DELETE_FILE, FILE
+    from ducklake_orch.catalog.scan.live_files import LiveFiles, data_file, delete_file, next_file_id
     from ducklake_orch.catalog.scan.predicate import (
         COMPARISONS,
         Node,

@@ -20,6 +20,14 @@ _TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", _Z
 _ALONE = {"BOOLEAN": "truth", "VARCHAR": "text", "TIME": "time", "UUID": "uuid"}
 _UNITS = ("year", "month", "day", "hour")
 _STEPS = {"TIMESTAMP_S": "SECOND", "TIMESTAMP_MS": "MILLISECOND"}
+# The statistics of a column in a file, in the catalog and in DuckDB's types, by the first part of their names here.
+STATISTICS = {
+    "min": ("min_value", "VARCHAR"),
+    "max": ("max_value", "VARCHAR"),
+    "values": ("value_count", "BIGINT"),
+    "nulls": ("null_count", "BIGINT"),
+    "nan": ("contains_nan", "BOOLEAN"),
+}
 
 
 def family(kind: str) -> str | None:
@@ -68,22 +76,18 @@ class Facts:
             and len(set(self.types[leaf.column_id])) == 1
         )
 
-    def statistics_sql(self, table: str, table_id: int) -> str | None:
-        """Return the query for the statistics of the columns in use, one row per file, in one pass over the table."""
-        if not self.leaves:
-            return None
-        names = {"min": "min_value", "max": "max_value", "values": "value_count", "nulls": "null_count"}
-        names["nan"] = "contains_nan"
+    def uses(self) -> str | None:
+        """Return the condition on statistics that they are of a column in use; None if no column is."""
+        return f"column_id IN ({', '.join(map(str, self.leaves))})" if self.leaves else None
+
+    def statistics_sql(self, rows: str) -> str:
+        """Return the query for the statistics of the columns in use, one row per file, in one pass over their rows."""
         columns = [
             f"any_value({name}) FILTER (column_id = {column_id}) AS {short}_{column_id}"
             for column_id in self.leaves
-            for short, name in names.items()
+            for short, (name, _) in STATISTICS.items()
         ]
-        ids = ", ".join(map(str, self.leaves))
-        return (
-            f"SELECT data_file_id, {', '.join(columns)} FROM {table}"
-            f" WHERE table_id = {table_id} AND column_id IN ({ids}) GROUP BY data_file_id"
-        )
+        return f"SELECT data_file_id, {', '.join(columns)} FROM {rows} GROUP BY data_file_id"
 
     def columns_sql(self) -> list[str]:
         """Return the SQL columns of all columns in use, over files joined with statistics and partition values."""
@@ -196,7 +200,7 @@ def _span(parts: Mapping[str, str], kind: str) -> tuple[str, str]:
     return f"TRY_CAST({first} AS {kind})", f"TRY_CAST({last} AS {kind})"
 
 
-def partition_values_sql(table: str, table_id: int, specs: Sequence[PartitionSpec]) -> tuple[str, int]:
+def partition_values_sql(rows: str, specs: Sequence[PartitionSpec]) -> tuple[str, int]:
     """Return the query for partition values, one row per file, and the number of values in a row."""
     keys = max((len(spec.fields) for spec in specs), default=0)
     columns = []
@@ -204,4 +208,4 @@ def partition_values_sql(table: str, table_id: int, specs: Sequence[PartitionSpe
         of_key = f"FILTER (partition_key_index = {n})"
         columns += [f"any_value(partition_value) {of_key} AS part_{n}", f"count(*) {of_key} = 1 AS has_{n}"]
     select = ", ".join(["data_file_id", *columns])
-    return f"SELECT {select} FROM {table} WHERE table_id = {table_id} GROUP BY data_file_id", keys
+    return f"SELECT {select} FROM {rows} GROUP BY data_file_id", keys

@@ -1,6 +1,6 @@
 """Fetch the live files of a table at a snapshot, with their deletions and partition values, pruned in one query."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -13,22 +13,17 @@ from ducklake_orch.catalog.metadata import (
     as_listed,
     deletions_sql,
     live,
+    maybe_int,
     text,
 )
 from ducklake_orch.catalog.scan.column_bounds import Facts, partition_values_sql
-from ducklake_orch.catalog.scan.expression_bounds import Expressions
+from ducklake_orch.catalog.scan.expression_bounds import MAYBE, Expressions
+from ducklake_orch.catalog.scan.file_rows import DELETE_FILE, FILE, FileRows
+from ducklake_orch.catalog.scan.indexed_files import ids_by_index
 from ducklake_orch.catalog.scan.predicate import OrderKey, Predicate
 from ducklake_orch.catalog.scan.pruning import FileConditions
 from ducklake_orch.errors import StatementError
 
-FILE = (
-    *("data_file_id", "path", "path_is_relative", "file_size_bytes", "footer_size", "record_count", "begin_snapshot"),
-    *("row_id_start", "partition_id", "mapping_id", "partial_max", "encryption_key"),
-)
-DELETE_FILE = (
-    *("delete_file_id", "path", "path_is_relative", "delete_count", "begin_snapshot", "end_snapshot", "partial_max"),
-    *("file_size_bytes", "footer_size", "format", "encryption_key"),
-)
 _FETCHED_AT_ONCE = 10_000
 
 
@@ -50,6 +45,7 @@ class LiveFiles:
         self.deletions = deletions
         self._next_file_id = next_file_id(history.metadata, at)
         self._specs = {spec.partition_id: spec for spec in history.specs}
+        self._keys = max((len(spec.fields) for spec in history.specs), default=0)
         self._facts = Facts(history.specs, history.types)
         self._expressions = Expressions(history.metadata.con, history.table.columns, self._facts)
         conditions = FileConditions(self._expressions)
@@ -85,8 +81,7 @@ class LiveFiles:
         Args:
             unclear: Whether to return only files whose number of rows at the snapshot the catalog does not tell.
         """
-        keys = max((len(spec.fields) for spec in self._specs.values()), default=0)
-        columns = [*FILE, *(f"part_{n}" for n in range(keys)), "deletes", "inlined_deletes", "all_match"]
+        columns = [*FILE, *(f"part_{n}" for n in range(self._keys)), "deletes", "inlined_deletes", "all_match"]
         condition = f"NOT {self._clear}" if unclear else self._first
         cursor = self._run(f"SELECT {', '.join(columns)} FROM joined WHERE {condition} ORDER BY data_file_id")
         while rows := cursor.fetchmany(_FETCHED_AT_ONCE):
@@ -101,6 +96,19 @@ class LiveFiles:
             f" FROM joined WHERE {self._clear}"
         ).fetchone()
         return int(row[0]) if row else 0
+
+    def partitions(self) -> list[tuple[int | None, tuple[str | None, ...], int, int, int]]:
+        """Return each partition's spec and values, and its numbers of rows, files and bytes."""
+        keys = ["partition_id", *(f"part_{n}" for n in range(self._keys))]
+        deleted = "coalesce(list_sum(list_transform(deletes, lambda d: d.delete_count)), 0) + inlined_deletes"
+        cursor = self._run(
+            f"SELECT {', '.join(keys)}, sum(record_count - ({deleted}))::BIGINT, count(*), sum(file_size_bytes)::BIGINT"
+            f" FROM joined GROUP BY {', '.join(keys)} ORDER BY min(data_file_id)"
+        )
+        return [
+            (maybe_int(spec), self._values(spec, values), rows, files, size)
+            for spec, *values, rows, files, size in cursor.fetchall()
+        ]
 
     @property
     def _clear(self) -> str:
@@ -117,21 +125,21 @@ class LiveFiles:
         raise failure
 
     def _joined_sql(self) -> str:
-        metadata, table_id = self.history.metadata, self.history.table.table_id
-        name = metadata.table_sql
-        is_live = f"table_id = {table_id} AND {live(self.at)}"
+        metadata = self.history.metadata
+        rows, is_live = self._rows(), live(self.at)
         columns, joins = ["f.*"], []
-        if statistics := self._facts.statistics_sql(name("ducklake_file_column_stats"), table_id):
+        if of_columns := self._facts.uses():
+            statistics = self._facts.statistics_sql(rows.source("ducklake_file_column_stats", of_columns))
             joins.append(f"LEFT JOIN ({statistics}) USING (data_file_id)")
         if self._specs:
-            values, keys = partition_values_sql(name("ducklake_file_partition_value"), table_id, self.history.specs)
+            values, keys = partition_values_sql(rows.source("ducklake_file_partition_value"), self.history.specs)
             joins.append(f"LEFT JOIN ({values}) p USING (data_file_id)")
             columns += [f"p.part_{n}" for n in range(keys)]
         columns += self._facts.columns_sql()
         parts = ", ".join(f"{column}: {column}" for column in DELETE_FILE)
         deletes = (
             f"SELECT data_file_id, list({{{parts}}} ORDER BY delete_file_id) AS deletes"
-            f" FROM {name('ducklake_delete_file')} WHERE {is_live} GROUP BY data_file_id"
+            f" FROM {rows.source('ducklake_delete_file', is_live)} GROUP BY data_file_id"
         )
         inlined = "SELECT NULL::BIGINT AS data_file_id, 0 AS n WHERE false"
         if self.deletions:
@@ -140,22 +148,31 @@ class LiveFiles:
         return f"""
             known AS (
                 SELECT {", ".join(columns)}
-                FROM (SELECT {", ".join(FILE)} FROM {name("ducklake_data_file")} WHERE {is_live}) f {" ".join(joins)}),
+                FROM (SELECT {", ".join(FILE)} FROM {rows.source("ducklake_data_file", is_live)}) f {" ".join(joins)}),
             joined AS (
                 SELECT k.*, d.deletes, coalesce(i.n, 0) AS inlined_deletes, {self._all} AS all_match
                 FROM (SELECT * FROM known WHERE {self._may}) k
                 LEFT JOIN ({deletes}) d USING (data_file_id) LEFT JOIN ({inlined}) i USING (data_file_id))"""
 
+    def _rows(self) -> FileRows:
+        metadata = self.history.metadata
+        ids = None if self._may == MAYBE else ids_by_index(self.history, self._facts, self._may)
+        return FileRows(metadata, self.history.table.table_id, ids)
+
     def _file(self, row: Mapping[str, Any]) -> DataFile:
-        spec = self._specs.get(int(row["partition_id"])) if row["partition_id"] is not None else None
         folder = self.history.table.folder
         return data_file(
             self.history,
             row,
-            values=tuple(text(row[f"part_{n}"]) for n in range(len(spec.fields))) if spec else (),
+            values=self._values(row["partition_id"], [row[f"part_{n}"] for n in range(self._keys)]),
             deletes=tuple(delete_file(folder, delete, self._next_file_id) for delete in row["deletes"] or ()),
             inlined_deletes=int(row["inlined_deletes"]),
         )
+
+    def _values(self, partition_id: int | None, values: Sequence[Any]) -> tuple[str | None, ...]:
+        """Return the values of a file's own spec; other specs may have more keys."""
+        spec = None if partition_id is None else self._specs.get(int(partition_id))
+        return tuple(map(text, values[: len(spec.fields)])) if spec else ()
 
 
 def data_file(

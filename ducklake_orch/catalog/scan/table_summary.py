@@ -91,7 +91,7 @@ def table_files(metadata: Metadata, table: TableDef, at: int, where: str | None 
             path=file.path,
             rows=file.record_count,
             bytes=file.file_size,
-            partition=names.values(file),
+            partition=names.values(file.partition_id, file.partition_values),
             deletes=_deleted(file),
             snapshot=file.begin_snapshot,
         )
@@ -102,14 +102,8 @@ def table_files(metadata: Metadata, table: TableDef, at: int, where: str | None 
 def table_partitions(metadata: Metadata, table: TableDef, at: int) -> list[Partition]:
     """List the partitions that have files, by the partition keys that the files were written with."""
     names = _Keys(TableHistory(metadata, table))
-    totals: dict[tuple[int | None, tuple[str | None, ...]], list[int]] = defaultdict(lambda: [0, 0, 0])
-    partitions: dict[tuple[int | None, tuple[str | None, ...]], dict[str, str | None]] = {}
-    for file in _live(names.history, at):
-        key = (file.partition_id, file.partition_values)
-        partitions.setdefault(key, names.values(file))
-        for n, amount in enumerate((file.record_count - _deleted(file), 1, file.file_size)):
-            totals[key][n] += amount
-    return [Partition(partitions[key], *sums) for key, sums in totals.items()]
+    files = LiveFiles(names.history, at, deletions_table(metadata, table))
+    return [Partition(names.values(spec, values), *totals) for spec, values, *totals in files.partitions()]
 
 
 def table_stats(metadata: Metadata, table: TableDef, at: int) -> TableStats:
@@ -206,7 +200,7 @@ class _Keys:
             for spec in history.specs
         }
 
-    def values(self, file: DataFile) -> dict[str, str | None]:
+    def values(self, partition_id: int | None, values: Sequence[str | None]) -> dict[str, str | None]:
         """Return the partition values of a file, by the name of the key."""
-        names = self._names.get(file.partition_id, []) if file.partition_id is not None else []
-        return dict(zip(names, file.partition_values, strict=True))
+        names = self._names.get(partition_id, []) if partition_id is not None else []
+        return dict(zip(names, values, strict=True))

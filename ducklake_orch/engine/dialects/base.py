@@ -36,6 +36,8 @@ class Dialect(Generic[CatalogT]):
         create_commits: Whether CREATE TABLE commits the transaction that runs it.
         stores_comments: Whether the engine can store comments of tables and columns.
         keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
+        plans_by_indexes: Whether its own queries use indexes, and see what their transaction sees.
+        filters_scans: Whether DuckDB reads only the rows of a metadata table that meet the condition of a query.
         most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
         settings: DuckDB settings of every connection to the lake, unless the configuration has others.
         cache_reset: The statement that clears DuckDB's cached list of the catalog's tables, if there is one.
@@ -47,6 +49,8 @@ class Dialect(Generic[CatalogT]):
     create_commits: ClassVar[bool] = False
     stores_comments: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
+    plans_by_indexes: ClassVar[bool] = False
+    filters_scans: ClassVar[bool] = True
     most_columns: ClassVar[int | None] = None
     settings: ClassVar[Mapping[str, bool]] = MappingProxyType({})
     cache_reset: ClassVar[str | None] = None
@@ -182,7 +186,7 @@ class Dialect(Generic[CatalogT]):
         return [name for name in names if name.startswith(prefix) and self.exists(con, name)]
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
-        """Whether the metadata database has a table; other sessions create and drop some tables as they need them."""
+        """Whether the metadata database has a table or an index; other sessions create and drop some of them."""
         import duckdb
 
         # The engine hides this database from all lists of tables, so the table is queried. If it does not exist, DuckDB

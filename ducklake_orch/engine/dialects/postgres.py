@@ -36,6 +36,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     home_database = "postgres"
     most_columns = 1600
     cache_reset = "CALL pg_clear_cache()"
+    plans_by_indexes = True
     sends_together = True
 
     def metadata_path(self) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.engine.dialects.base import Connect, FileDialect
-from ducklake_orch.engine.quoting import folded, literal
+from ducklake_orch.engine.quoting import folded, identifier, literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -24,6 +24,8 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
 
     database_type = "sqlite"
     reads_one_moment = False
+    plans_by_indexes = True
+    filters_scans = False
     most_columns = 2000
     # DuckDB scans a SQLite table in ranges of row numbers, up to the last row that the transaction has seen. A file
     # that a compaction adds meanwhile, in place of those it removes, is beyond it: the transaction would read neither.
@@ -38,6 +40,10 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         values: dict[str, Any] = {"meta_busy_timeout": self.catalog.busy_timeout}
         return values | {"meta_journal_mode": "WAL" if writable else None}
 
+    def attached(self, name: str) -> str:
+        # CREATE INDEX takes a name of two parts for one with a schema.
+        return f"{identifier(self.config.metadata_alias)}.main.{identifier(name)}"
+
     def table(self, name: str) -> str:
         return name
 
@@ -50,7 +56,7 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         return [str(row[0]) for row in con.execute(self.query(sql)).fetchall()]
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
-        sql = f"select 1 from sqlite_master where type = 'table' and name = {literal(name)}"
+        sql = f"select 1 from sqlite_master where name = {literal(name)}"
         return con.execute(self.query(sql)).fetchone() is not None
 
     def first_statements(self) -> Sequence[str]:
