@@ -82,7 +82,7 @@ def write_days(lake: DuckLake, first: int) -> None:
     lake.write(rows.set_column(1, "ts", rows["ts"].cast(pa.timestamp("us"))), "t", mode="append")
 
 
-LAYOUTS = (["region", "bucket(4, n)"], [], ["region"], ["year(ts)", "month(ts)", "day(ts)"])
+LAYOUTS: tuple[list[str], ...] = (["region", "bucket(4, n)"], [], ["region"], ["year(ts)", "month(ts)", "day(ts)"])
 
 
 @catalogs()
