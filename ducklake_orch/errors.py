@@ -245,6 +245,12 @@ class SchemaConflictError(TerminalError):
     code: ClassVar[str] = "schema-conflict"
 
 
+class StreamStoppedError(TerminalError):
+    """Rows or columns of a table have changed in a way that a stream does not deliver."""
+
+    code: ClassVar[str] = "stream-stopped"
+
+
 class SnapshotChangedError(TerminalError):
     """The data that a write with `expect_snapshot` replaces have changed since that snapshot."""
 

@@ -1,6 +1,7 @@
 """Verbs that give Spark what it runs by itself: a writer of streaming batches, and a data source."""
 
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -126,6 +127,63 @@ class StreamVerbs(LakeBase):
         if query is not None and not query.strip():
             raise ConfigError(f"`query` = {query!r} is not a name.")
         return StreamWriter(self.config, table, mode, query, commit or CommitInfo(), how)
+
+    def read_stream(
+        self,
+        spark: "SparkSession",
+        table: str,
+        *,
+        start: str | int | datetime = "latest",
+        changes: bool = False,
+        on_update: str = "error",
+        max_snapshots_per_batch: int | None = None,
+        max_rows_per_batch: int | None = None,
+        name: str | None = None,
+        schema_evolution: str = "error",
+    ) -> "DataFrame":
+        """Follow a table with a streaming DataFrame: its inserted rows, or its change feed.
+
+        A checkpoint keeps the snapshot up to which everything is delivered, so that a query that is started again
+        misses nothing and repeats nothing. Compactions and flushes move rows and are no changes.
+
+        Args:
+            spark: The session, classic or Connect.
+            table: `table` or `schema.table`.
+            start: `latest`: what is committed after the query begins. `earliest`: first the rows that the table has
+                then. A snapshot or a time: its changes and all later ones. A checkpoint overrides it.
+            changes: Deliver the change feed, with the columns of `lake.changes`, instead of inserted rows.
+            on_update: Without `changes`, when rows are updated or deleted: `error` stops the query, `ignore` leaves
+                these changes out, and `changes` also delivers the new versions of updated rows.
+            max_snapshots_per_batch: The most snapshots in a batch; by default all that there are.
+            max_rows_per_batch: About the most rows in a batch, which has at least one snapshot.
+            name: A name for the stream, under which maintenance keeps the snapshots that it still needs, until it has
+                been silent for seven days.
+            schema_evolution: When columns of the table change: `error` stops the query, which delivers the new columns
+                when it is started again; with `follow` it keeps the columns that it began with.
+
+        Raises:
+            HistoryExpiredError: When changes that are still to be delivered have expired.
+            StreamStoppedError: When rows or columns change in a way that the stream does not deliver.
+
+        Examples:
+            >>> orders = lake.read_stream(spark, "orders", start="earliest")  # doctest: +SKIP
+            >>> orders.writeStream.foreachBatch(lake.stream_writer("copy")).start()  # doctest: +SKIP
+        """
+        from ducklake_orch.catalog.feed import StreamRequest
+        from ducklake_orch.engine.quoting import table_name
+        from ducklake_orch.spark.stream_source import read_stream
+
+        request = StreamRequest(
+            table=table_name(table),
+            start=start,
+            changes=changes,
+            on_update=on_update,
+            max_snapshots=max_snapshots_per_batch,
+            max_rows=max_rows_per_batch,
+            name=name,
+            schema_evolution=schema_evolution,
+        )
+        return read_stream(spark, self.config, request)
 
     def register(self, spark: "SparkSession", name: str = "ducklake") -> None:
         """Register the lake as a data source: `spark.read.format("ducklake")` and `df.write.format("ducklake")`.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from ducklake_orch.catalog.feed import FeedPlan, FeedRequest, commits_table, plan_feed
+from ducklake_orch.catalog.feed import FeedPlan, FeedRequest, commits_table, plan_feed, refuse_own_names
 from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.catalog.parquet import (
     changes_sql,
@@ -45,13 +45,14 @@ def changes_frame(lake: "LakeBase", spark: "SparkSession", request: FeedRequest)
         reading(session, f"Reading the changes of `{request.table}`") as metadata,
     ):
         plan = plan_feed(metadata, request, snapshot_of(session, metadata))
+        refuse_own_names(plan.range.table, plan.span.columns)
         schema = spark_schema(iter(plan.span.columns))  # raises here if Spark cannot hold a type
         refuse_vectors([file.file for file in plan.files])
-        inlined = _inlined(metadata, plan)
+        inlined = inlined_events(metadata, plan)
     events = _events(spark, lake.config, plan, inlined, _event_schema(schema, plan))
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
     changes = spark.sql(as_changes("{events}", plan.span.columns), events=events)
-    commits = spark.createDataFrame(commits_table(plan))
+    commits = spark.createDataFrame(commits_table(plan.range.commits))
     values = [f"c.{short(column)} AS {name_sql(column.name)}" for column in plan.span.columns]
     columns = ["s.snapshot_id", "s.snapshot_time", "c.row_id AS rowid", "c.kind AS change_type"]
     columns += ["s.author", "s.idempotency_key", *values]
@@ -59,6 +60,13 @@ def changes_frame(lake: "LakeBase", spark: "SparkSession", request: FeedRequest)
     joined = "SELECT /*+ BROADCAST(s) */ {0} FROM {{changes}} c JOIN {{commits}} s ON s.snapshot_id = c.snapshot"
     frame = spark.sql(joined.format(", ".join(columns)), changes=changes, commits=commits)
     return with_comments(frame, schema)
+
+
+def feed_job(plan: FeedPlan) -> FeedJob:
+    """Return the facts that all tasks of a feed need."""
+    encrypted = {file.file.schema_version for file in plan.files if file.file.encryption_key}
+    schemas = {version: columns for version, columns in plan.schemas.items() if version in encrypted}
+    return FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
 
 
 def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
@@ -71,7 +79,8 @@ def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":
     return types.StructType([*fields, *(types.StructField(short(column), field.dataType) for column, field in pairs)])
 
 
-def _inlined(metadata: Metadata, plan: FeedPlan) -> pa.Table | None:
+def inlined_events(metadata: Metadata, plan: FeedPlan) -> pa.Table | None:
+    """Return the events of inlined rows, in the form of `events_sql`; None if there are none."""
     if not plan.inlined:
         return None
     versions = (inlined_versions_sql(rows, plan.span.needed) for rows in plan.inlined)
@@ -86,9 +95,7 @@ def _events(
     frames = []
     if plan.files:
         refuse_local_secret(config)
-        encrypted = {file.file.schema_version for file in plan.files if file.file.encryption_key}
-        schemas = {version: columns for version, columns in plan.schemas.items() if version in encrypted}
-        job = FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
+        job = feed_job(plan)
         pieces = [packed(lives) for lives in grouped_for_tasks(plan.files, lambda life: life.file)]
         read = ship_function("ducklake_orch.spark.feed_task:read_events", engine_spec(config), job, pieces)
         size = sum(file.file.file_size for file in plan.files)

@@ -55,15 +55,16 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
         with open_engine(spec) as con:
             for life in files:
                 with translated_missing_file(spec, f"table `{job.table}`", life.file.path, job.remedy):
-                    yield from _events(con, job, life)
+                    events = events_sql(versions_in(con, job, life), job.span, exported)
+                    yield from con.execute(events).to_arrow_reader(ROWS_AT_ONCE)
 
 
-def _events(con: duckdb.DuckDBPyConnection, job: FeedJob, life: FileLife) -> Iterator[Any]:
+def versions_in(con: duckdb.DuckDBPyConnection, job: FeedJob, life: FileLife) -> str:
+    """Return the query for the row versions of a file."""
     file = life.file
     if file.encryption_key:
         found = encrypted_columns(con, file, job.schemas[file.schema_version])
     else:
         (found,) = read_columns(con, [file.path]).values()
     names = None if file.mapping_id is None else job.mappings[file.mapping_id]
-    versions = file_versions(life, found, stored_columns(job.span.needed, found, names, file.path))
-    yield from con.execute(events_sql(versions, job.span, exported)).to_arrow_reader(ROWS_AT_ONCE)
+    return file_versions(life, found, stored_columns(job.span.needed, found, names, file.path))

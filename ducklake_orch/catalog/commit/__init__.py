@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         LEASES,
         end_stage_leases,
         lease_stage,
+        lease_stream,
         leased,
         read_leases,
         record_lease,

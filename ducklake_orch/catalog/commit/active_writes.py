@@ -5,6 +5,7 @@ process regularly checks the running writes. It records a lease for each one tha
 renews it. The lease of a killed writer lapses.
 """
 
+import hashlib
 import logging
 import os
 import socket
@@ -37,9 +38,12 @@ _CHECK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
 # In seconds: a lease lapses this long after its last renewal. A write that one process starts and another ends has no
 # process to renew its lease, so that lease is longer.
 _LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
+# In seconds: the lease of a stream lapses when it has been silent for this long.
+STREAM_SILENT_S = 7 * 86400.0
 # The beginning of the ids of the leases of a stage, and of the writes that staged in it. They outlast the writes, whose
 # own leases end with them.
 _STAGE, _STAGED = "stage-", "staged-"
+_STREAM = "stream-"
 # Hosts' clocks differ: a file that seems to be retired shortly before a write began may have been retired after that.
 _CLOCKS_DIFFER = timedelta(minutes=10)
 
@@ -164,6 +168,16 @@ def _record_lease(
         _replace_leases(transaction, ids, [literal(snapshot), began, lapses], write.purpose)
 
     LEASES.write(config, f"recording the lease of {write.purpose}", record)
+
+
+def lease_stream(config: LakeConfig, name: str, table: str, snapshot: int) -> None:
+    """Record the lease of a stream, or renew it: maintenance keeps the snapshots from this one on."""
+    write_id = f"{_STREAM}{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    write = Write(f"stream `{name}` of `{table}`", write_id=write_id)
+    try:
+        _record_lease(config, write, snapshot, [], time.time(), STREAM_SILENT_S)
+    except (duckdb.Error, DuckLakeOrchError) as error:
+        _log_failure(config, write, error)
 
 
 def lease_stage(

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
-    from ducklake_orch.catalog.feed.feed_plan import OWN_COLUMNS, FeedPlan, plan_feed
+    from ducklake_orch.catalog.feed.feed_plan import OWN_COLUMNS, FeedPlan, plan_feed, refuse_own_names
     from ducklake_orch.catalog.feed.feed_reader import commits_table, read_changes
-    from ducklake_orch.catalog.feed.snapshot_range import FeedRequest
+    from ducklake_orch.catalog.feed.followed_table import FollowedTable
+    from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest, find_range
+    from ducklake_orch.catalog.feed.stream_position import Position, StreamRequest
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

@@ -5,7 +5,7 @@ and ended, not from which files were added or removed: compactions, flushes and 
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.feed.snapshot_range import FeedRange, FeedRequest, find_range
@@ -15,6 +15,7 @@ from ducklake_orch.catalog.metadata import (
     InlinedRows,
     MappedName,
     Metadata,
+    TableDef,
     TableHistory,
     deletions_table,
     inlined_versions,
@@ -48,18 +49,18 @@ class FeedPlan:
     schemas: Mapping[int, tuple[ColumnDef, ...]]
 
 
-def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan:
+def plan_feed(metadata: Metadata, request: FeedRequest, newest: int, as_table: TableDef | None = None) -> FeedPlan:
     """Plan a change feed.
 
     Args:
         metadata: The metadata tables.
         request: The arguments of the feed.
         newest: The latest snapshot to consider.
+        as_table: The table in whose columns to return the rows; by default as it is at the last snapshot.
     """
-    feed_range = find_range(metadata, request, newest)
+    feed_range = find_range(metadata, request, newest, as_table)
     history = TableHistory(metadata, feed_range.table)
     columns = choose(feed_range.table, request.columns)
-    _check_names(feed_range, columns)
     compared = () if feed_range.only_inserts else feed_range.table.columns
     span = Span(feed_range.first, feed_range.last, columns, compared)
     if not feed_range.commits:
@@ -76,11 +77,16 @@ def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan
     )
 
 
-def _check_names(feed_range: FeedRange, columns: tuple[ColumnDef, ...]) -> None:
+def refuse_own_names(table: TableDef, columns: Sequence[ColumnDef]) -> None:
+    """Refuse columns whose names those of the feed itself have.
+
+    Raises:
+        ConfigError: When there are such columns.
+    """
     taken = [column.name for column in columns if folded(column.name) in OWN_COLUMNS]
     if taken:
         raise ConfigError(
-            f"`{feed_range.table}` has a column `{taken[0]}`, and so has every change feed.",
+            f"`{table}` has a column `{taken[0]}`, and so has every change feed.",
             remedy="List the columns to return in `columns=`, without this one.",
         )
 

@@ -1,13 +1,13 @@
 """Read a change feed in this process, as Arrow: read each file once and let DuckDB pair row versions into changes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import duckdb
 import pyarrow as pa
 
-from ducklake_orch.catalog.feed.feed_plan import FeedPlan, plan_feed
-from ducklake_orch.catalog.feed.snapshot_range import FeedRequest
+from ducklake_orch.catalog.feed.feed_plan import FeedPlan, plan_feed, refuse_own_names
+from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest
 from ducklake_orch.catalog.metadata import Metadata, duckdb_type, reading
 from ducklake_orch.catalog.parquet import (
     arrow_value,
@@ -41,9 +41,8 @@ def read_changes(lake: "LakeBase", request: FeedRequest, limit: int | None = Non
         return _read(metadata, plan_feed(metadata, request, snapshot_of(session, metadata)), limit)
 
 
-def commits_table(plan: FeedPlan) -> pa.Table:
-    """Return the snapshots that changes of the feed can belong to."""
-    commits = plan.range.commits
+def commits_table(commits: Sequence[Commit]) -> pa.Table:
+    """Return the snapshots that changes of a feed can belong to."""
     return pa.table(
         {
             "snapshot_id": pa.array([commit.snapshot_id for commit in commits], pa.int64()),
@@ -56,6 +55,7 @@ def commits_table(plan: FeedPlan) -> pa.Table:
 
 def _read(metadata: Metadata, plan: FeedPlan, limit: int | None) -> pa.Table:
     con, span = metadata.con, plan.span
+    refuse_own_names(plan.range.table, span.columns)
     types = "".join(f", {short(column)} {duckdb_type(column)}" for column in span.columns)
     # The rollback of the transaction drops this table.
     con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
@@ -68,7 +68,7 @@ def _read(metadata: Metadata, plan: FeedPlan, limit: int | None) -> pa.Table:
     values = "".join(
         f", {arrow_value(short(column), kinds[column.name])} AS {identifier(column.name)}" for column in span.columns
     )
-    con.register(_COMMITS, commits_table(plan))
+    con.register(_COMMITS, commits_table(plan.range.commits))
     try:
         return con.execute(
             "SELECT s.snapshot_id, s.snapshot_time, c.row_id AS rowid, c.kind AS change_type, s.author,"

@@ -46,12 +46,16 @@ class Commit:
 
     Attributes:
         time: Commit time in microseconds since 1970, in UTC.
+        concerns_table: Whether it may have changed the table, according to its recorded changes.
+        deletes: Whether it may have updated or deleted rows of the table.
     """
 
     snapshot_id: int
     time: int
     author: str | None
     key: str | None
+    concerns_table: bool = True
+    deletes: bool = True
 
 
 @dataclass(frozen=True)
@@ -79,13 +83,14 @@ class FeedRange:
         return [commit.snapshot_id for commit in self.commits]
 
 
-def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRange:
+def find_range(metadata: Metadata, request: FeedRequest, newest: int, as_table: TableDef | None = None) -> FeedRange:
     """Find the snapshots that a request covers.
 
     Args:
         metadata: The metadata tables.
         request: The arguments of the feed.
         newest: The latest snapshot to consider.
+        as_table: The table in whose columns to return the rows; by default as it is at the last snapshot.
 
     Raises:
         HistoryExpiredError: When changes of the table in the range have expired.
@@ -100,7 +105,7 @@ def find_range(metadata: Metadata, request: FeedRequest, newest: int) -> FeedRan
         )
     }
     last = _last(request, times, newest)
-    table = metadata.table(request.table, last)
+    table = as_table or metadata.table(request.table, last)
     created = _created_in(metadata, table)
     known_from = _known_from(times, created, last)
     first = _first(request, times, known_from)
@@ -186,6 +191,9 @@ def _commits(
         if kinds and kinds <= MOVING_CHANGES:
             continue
         # A snapshot without recorded changes may have done anything.
-        only_inserts = only_inserts and tokens is not None and kinds.isdisjoint(DELETING_CHANGES)
-        commits.append(Commit(snapshot, times[snapshot], author, keys.get(snapshot)))
+        unknown = tokens is None
+        only_inserts = only_inserts and not unknown and kinds.isdisjoint(DELETING_CHANGES)
+        # The engine also records a deletion when its flush moves inlined deletions to files.
+        deletes = unknown or ("inline_flush" not in kinds and not kinds.isdisjoint(DELETING_CHANGES))
+        commits.append(Commit(snapshot, times[snapshot], author, keys.get(snapshot), unknown or bool(kinds), deletes))
     return tuple(commits), only_inserts

@@ -1,0 +1,112 @@
+"""What a stream asks for, and how far it has come."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.errors import ConfigError
+
+STARTS = ("latest", "earliest")
+_CHOICES = {"on_update": ("error", "ignore", "changes"), "schema_evolution": ("error", "follow")}
+
+
+@dataclass(frozen=True)
+class StreamRequest:
+    """The arguments of `lake.read_stream`.
+
+    Attributes:
+        table: The table.
+        start: `latest`, `earliest`, the first snapshot whose changes to deliver, or the time of that snapshot.
+        changes: Whether to deliver the change feed instead of inserted rows.
+        on_update: What to do when rows are updated or deleted, if `changes` is off.
+        max_snapshots: The most snapshots in a batch.
+        max_rows: About the most rows in a batch.
+        name: The name under which maintenance keeps the snapshots that the stream still needs.
+        schema_evolution: What to do when the columns of the table change.
+    """
+
+    table: TableName
+    start: str | int | datetime = "latest"
+    changes: bool = False
+    on_update: str = "error"
+    max_snapshots: int | None = None
+    max_rows: int | None = None
+    name: str | None = None
+    schema_evolution: str = "error"
+
+    def __post_init__(self) -> None:
+        for argument, known in _CHOICES.items():
+            value = getattr(self, argument)
+            if value not in known:
+                raise ConfigError(f"`{argument}` = {value!r} is unknown.", remedy=nearest(str(value), known))
+        if self.changes and self.on_update != "error":
+            raise ConfigError(
+                f"`changes` and `on_update` = {self.on_update!r} cannot be combined.",
+                remedy="The change feed has all updates and deletions.",
+            )
+        for argument in ("max_snapshots", "max_rows"):
+            number = getattr(self, argument)
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise ConfigError(f"`{argument}_per_batch` = {number!r} is not a positive number.")
+        if self.name is not None and not self.name.strip():
+            raise ConfigError(f"`name` = {self.name!r} is not a name.")
+        self._check_start()
+
+    def _check_start(self) -> None:
+        start = self.start
+        if isinstance(start, datetime):
+            if start.tzinfo is None:
+                raise ConfigError(
+                    f"`start` = {start.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`."
+                )
+        elif isinstance(start, str):
+            if start not in STARTS:
+                raise ConfigError(
+                    f"`start` = {start!r} is neither a snapshot nor a time.",
+                    remedy=f"{nearest(start, STARTS)} A time has the form `2026-01-31T12:00:00+00:00`.",
+                )
+        elif isinstance(start, bool) or start < 0:
+            raise ConfigError(f"`start` = {start!r} is not a snapshot id.")
+
+    @property
+    def delivers_every_change(self) -> bool:
+        """Whether the stream can go on whatever changes the rows."""
+        return self.changes or self.on_update != "error"
+
+
+@dataclass(frozen=True)
+class Position:
+    """How much of a table a stream has delivered; Spark keeps it as an offset in the checkpoint.
+
+    Attributes:
+        table: The UUID of the table.
+        snapshot: The snapshot up to which all changes are delivered.
+        row: While the stream delivers the rows that the table has at the snapshot: those with lower row ids are
+            delivered. Row ids stay the same when a compaction moves the rows to other files.
+    """
+
+    table: str
+    snapshot: int
+    row: int | None = None
+
+    @classmethod
+    def of(cls, offset: Mapping[str, Any]) -> "Position":
+        """Read a position from Spark's offset."""
+        try:
+            row = offset.get("row")
+            return cls(str(offset["table"]), int(offset["snapshot"]), None if row is None else int(row))
+        except (KeyError, TypeError, ValueError):
+            text = dict(offset)
+        raise ConfigError(
+            f"The checkpoint of the stream has the offset {text}, which is of another source.",
+            remedy="Give each query its own checkpoint.",
+        )
+
+    @property
+    def offset(self) -> dict[str, Any]:
+        """The position as Spark's offset."""
+        place = {"table": self.table, "snapshot": self.snapshot}
+        return place if self.row is None else {**place, "row": self.row}

@@ -1,0 +1,302 @@
+"""A table as a stream of Spark's Python data source: where each batch ends, and which parts its tasks read."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa
+
+from ducklake_orch.catalog.feed import (
+    Commit,
+    FeedRequest,
+    FollowedTable,
+    Position,
+    StreamRequest,
+    commits_table,
+    find_range,
+    plan_feed,
+    refuse_own_names,
+)
+from ducklake_orch.catalog.metadata import Metadata, TableHistory, inlined_versions, live
+from ducklake_orch.catalog.parquet import FileLife, Span, inlined_versions_sql, refuse_vectors
+from ducklake_orch.catalog.scan import plan_scan
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.quoting import table_name
+from ducklake_orch.engine.retry import retrying
+from ducklake_orch.errors import ConfigError
+from ducklake_orch.spark.data_source import data_source
+from ducklake_orch.spark.feed_frame import feed_job, inlined_events
+from ducklake_orch.spark.feed_task import FeedJob
+from ducklake_orch.spark.native_reader import RETENTION
+from ducklake_orch.spark.read_frame import grouped_for_tasks
+from ducklake_orch.spark.stream_task import Rows, StreamPart
+from ducklake_orch.spark.task_engine import engine_spec
+from ducklake_orch.spark.task_values import packed
+from ducklake_orch.spark.types import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+T = TypeVar("T")
+# Spark's names of the options of a stream, and their names in `StreamRequest`.
+STREAM_OPTIONS = {
+    "table": "table",
+    "start": "start",
+    "changes": "changes",
+    "onUpdate": "on_update",
+    "maxSnapshotsPerBatch": "max_snapshots",
+    "maxRowsPerBatch": "max_rows",
+    "name": "name",
+    "schemaEvolution": "schema_evolution",
+}
+# Snapshots that delete rows are matched in this many tasks at most.
+_MOST_TASKS = 16
+
+
+def stream_request(options: Mapping[str, str]) -> StreamRequest:
+    """Read the options of a stream."""
+    names = {spark_name.lower(): name for spark_name, name in STREAM_OPTIONS.items()}
+    for option in options:
+        if option.lower() not in names:
+            raise ConfigError(
+                f"A stream of `ducklake` has no option `{option}`.", remedy=nearest(option, STREAM_OPTIONS)
+            )
+    given: dict[str, Any] = {names[option.lower()]: value for option, value in options.items()}
+    if "table" not in given:
+        raise ConfigError("A stream of `ducklake` needs the option `table`.", remedy='Add `.option("table", "…")`.')
+    given["table"] = table_name(given["table"])
+    if "start" in given:
+        given["start"] = _start(given["start"])
+    if "changes" in given:
+        given["changes"] = _truth(given["changes"])
+    for name in ("max_snapshots", "max_rows"):
+        if name in given:
+            given[name] = _number(name, given[name])
+    return StreamRequest(**given)
+
+
+def _start(text: str) -> str | int | datetime:
+    if text.isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ConfigError(f"The option `changes` = {text!r} is neither true nor false.")
+    return text.lower() == "true"
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise ConfigError(f"`{name}_per_batch` = {text!r} is not a positive number.")
+    return int(text)
+
+
+def stream_schema(followed: FollowedTable) -> "StructType":
+    """Return the columns of a stream."""
+    from pyspark.sql import types
+
+    columns = spark_schema(iter(followed.table.columns))
+    if not followed.request.changes:
+        return columns
+    refuse_own_names(followed.table, followed.table.columns)
+    text = types.StringType()
+    own = [
+        ("snapshot_id", types.LongType()),
+        ("snapshot_time", types.TimestampType()),
+        *(("rowid", types.LongType()), ("change_type", text), ("author", text), ("idempotency_key", text)),
+    ]
+    return types.StructType([*(types.StructField(name, kind) for name, kind in own), *columns])
+
+
+def read_stream(spark: "SparkSession", config: LakeConfig, request: StreamRequest) -> "DataFrame":
+    """Return the DataFrame of a stream."""
+    source = f"ducklake {config.name}"
+    spark.dataSource.register(data_source(config, source))
+    reader = spark.readStream.format(source)
+    for option, attribute in STREAM_OPTIONS.items():
+        value = getattr(request, attribute)
+        if value is not None:
+            reader = reader.option(option, _option(value))
+    return reader.load()
+
+
+def _option(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def schema_of_stream(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
+    """Return the columns of the stream that options describe."""
+    return stream_schema(FollowedTable(config, stream_request(options)))
+
+
+def open_stream(config: LakeConfig, given: "tuple[Mapping[str, str], StructType]") -> "TableStream":
+    """Open the stream that options describe, for a query that expects some columns."""
+    options, schema = given
+    return TableStream(config, stream_request(options), schema)
+
+
+class TableStream:
+    """The stream of a table, in the process that plans its batches.
+
+    Args:
+        config: The lake.
+        request: The arguments of the stream.
+        schema: The columns that the query expects.
+    """
+
+    def __init__(self, config: LakeConfig, request: StreamRequest, schema: "StructType") -> None:
+        self.config = config
+        self.request = request
+        self._followed = FollowedTable(config, request)
+        expected = stream_schema(self._followed)
+        if [(field.name, field.dataType) for field in expected] != [(field.name, field.dataType) for field in schema]:
+            raise ConfigError(
+                f"`{self._followed.table}` has other columns than the stream's DataFrame, which has"
+                f" {', '.join(schema.names)}.",
+                remedy="Make the DataFrame anew, right before the query starts, and without a schema of your own.",
+            )
+        self._schema = schema
+        self._position: Position | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a batch has a limit."""
+        return self.request.max_snapshots is not None or self.request.max_rows is not None
+
+    def newest(self) -> dict[str, Any]:
+        """Return the newest offset, for versions of Spark that know no limits."""
+        if self.is_limited:
+            raise ConfigError("This version of Spark knows no limits for batches.", remedy="Use Spark 4.2 or later.")
+        if self._position is None:
+            return self._retrying(self._followed.latest).offset
+        return self.next(self._position.offset, limited=False)
+
+    def first(self) -> dict[str, Any]:
+        """Return the offset at which the stream starts."""
+        position = self._retrying(lambda: self._followed.first())
+        self._followed.keep(position)
+        self._position = position
+        return position.offset
+
+    def stop_at_latest(self) -> None:
+        """Deliver nothing that is committed from now on."""
+        self._retrying(self._followed.stop_at_latest)
+
+    def next(self, start: Mapping[str, Any], limited: bool) -> dict[str, Any]:
+        """Return the offset at which the next batch ends."""
+        position = Position.of(start)
+        self._followed.keep_again(position)
+        return self._retrying(lambda: self._followed.next(position, limited=limited)).offset
+
+    def done(self, end: Mapping[str, Any]) -> None:
+        """Note that everything up to an offset is delivered."""
+        self._followed.keep(Position.of(end))
+
+    def parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[bytes]:
+        """Return the parts of a batch, each for one task."""
+        low, high = Position.of(start), Position.of(end)
+        self._followed.check(low)
+        self._position = high
+        return [packed(part) for part in self._retrying(lambda: self._parts(low, high))]
+
+    def _retrying(self, work: Callable[[], T]) -> T:
+        return retrying(self.config.retry, f"following `{self.request.table}`", lambda _: work())
+
+    def _parts(self, low: Position, high: Position) -> list[StreamPart]:
+        parts: list[StreamPart] = []
+        with self._followed.reading() as metadata:
+            if low.row is not None:
+                parts += self._rows(metadata, low, high.row if high.snapshot == low.snapshot else None)
+            if high.snapshot > low.snapshot:
+                for first, last in self._ranges(metadata, low.snapshot + 1, high.snapshot):
+                    parts += self._changes(metadata, first, last)
+        return parts
+
+    def _ranges(self, metadata: Metadata, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Split a range of snapshots, so that tasks share the work. Changes of two snapshots never belong together."""
+        table = self._followed.table
+        span = find_range(metadata, FeedRequest(self.request.table, first, last), last, table)
+        commits = [commit for commit in span.commits if commit.concerns_table]
+        if span.only_inserts or not commits:
+            yield first, last
+            return
+        size = -(-len(commits) // _MOST_TASKS)
+        for start in range(0, len(commits), size):
+            group = commits[start : start + size]
+            yield group[0].snapshot_id, group[-1].snapshot_id
+
+    def _changes(self, metadata: Metadata, first: int, last: int) -> Iterator[StreamPart]:
+        request = FeedRequest(self.request.table, first, last)
+        plan = plan_feed(metadata, request, last, self._followed.table)
+        refuse_vectors([life.file for life in plan.files])
+        part = replace(
+            self._part(feed_job(plan), inlined_events(metadata, plan), commits_table(plan.range.commits)),
+            only_inserts=plan.range.only_inserts,
+        )
+        if plan.range.only_inserts:
+            yield from _by_files(part, plan.files)
+        elif plan.files or part.inlined is not None:
+            yield replace(part, files=plan.files)
+
+    def _part(self, job: FeedJob, inlined: pa.Table | None, commits: pa.Table) -> StreamPart:
+        return StreamPart(
+            engine=engine_spec(self.config),
+            job=job,
+            files=(),
+            inlined=inlined,
+            commits=commits,
+            rows=None,
+            only_inserts=True,
+            changes=self.request.changes,
+            on_update=self.request.on_update,
+            schema=_arrow_schema(self._schema),
+        )
+
+    def _rows(self, metadata: Metadata, low: Position, high: int | None) -> Iterator[StreamPart]:
+        """Return the parts of a batch of rows that the table has at a snapshot."""
+        table, at = self._followed.table, low.snapshot
+        rows = Rows(at, low.row or 0, high)
+        scan = plan_scan(metadata, table, at)
+        refuse_vectors(scan.files)
+        span = Span(at, at, table.columns, ())
+        found = inlined_versions(TableHistory(metadata, table), table.columns, live(at))
+        queries = [f"({rows.sql(inlined_versions_sql(one, table.columns), span)})" for one in found]
+        inlined = metadata.con.execute(" UNION ALL ".join(queries)).to_arrow_table() if queries else None
+        encrypted = {file.schema_version for file in scan.files if file.encryption_key}
+        schemas = {version: columns for version, columns in scan.schemas.items() if version in encrypted}
+        job = FeedJob(str(table), span, scan.mappings, schemas, RETENTION)
+        commit = Commit(at, metadata.snapshot_time(at) or 0, None, None)
+        part = replace(self._part(job, inlined, commits_table([commit])), rows=rows)
+        lives = [
+            FileLife(file, deleted=tuple((position, 0) for position in scan.inlined_deletes.get(file.data_file_id, ())))
+            for file in scan.files
+        ]
+        yield from _by_files(part, lives)
+
+
+def _by_files(part: StreamPart, files: Any) -> Iterator[StreamPart]:
+    """Split a part whose files can be read separately."""
+    if part.inlined is not None and part.inlined.num_rows:
+        yield part
+    for group in grouped_for_tasks(files, lambda life: life.file):
+        yield replace(part, files=tuple(group), inlined=None)
+
+
+def _arrow_schema(schema: "StructType") -> pa.Schema:
+    from inspect import signature
+
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Spark 4.2 renamed an argument.
+    zoned = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {"timestamp_utc": True}
+    return to_arrow_schema(schema, **zoned)
