@@ -1,0 +1,266 @@
+"""Batches of a stream: each change exactly once, whatever moves the rows, and a clear error where it stops."""
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import ConfigError, HistoryExpiredError, StreamStoppedError, TableDroppedError
+from tests.support.backends import SQLITE, Backend, catalogs
+from tests.support.lakes import MakeLake
+from tests.support.stream_batches import Row, StreamBatches
+from tests.support.table_steps import COMMON, MERGES, UPDATES, State, latest, rows_of, run, state, step
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DuckLake:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(rows_of((1, "a"), (2, "b"), (3, "c")), "t", mode="append")
+    return lake
+
+
+def append(lake: DuckLake, *keys: int) -> int:
+    return lake.write(rows_of(*((key, "more") for key in keys)), "t", mode="append").snapshot_id
+
+
+def keys(rows: Any) -> list[int]:
+    return sorted(row[0] for row in rows)
+
+
+# --- against a model -------------------------------------------------------------------------------------------------
+
+
+def replay(rows: State, batch: list[Row]) -> None:
+    """Apply the changes of a batch to the rows of a table, by row id."""
+    order = ("delete", "update_preimage", "update_postimage", "insert")
+    for _, _, row_id, kind, _, _, *values in sorted(batch, key=lambda row: (row[0], order.index(row[3]))):
+        if kind in ("delete", "update_preimage"):
+            assert rows.pop(row_id) == tuple(values)
+        else:
+            assert row_id not in rows
+            rows[row_id] = tuple(values)
+
+
+@catalogs(sql_writes=True, quick=[SQLITE])
+@pytest.mark.parametrize(
+    ("limit", "more"), [(0, UPDATES), (10, UPDATES), (10, MERGES)], ids=["files", "inlined", "merged"]
+)
+@pytest.mark.parametrize("seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.full) for seed in range(2, 12))])
+def test_streams_deliver_every_change_once_whatever_moves_the_rows(
+    backend: Backend, make_lake: MakeLake, limit: int, more: list[str], seed: int
+) -> None:
+    rng = random.Random(f"{backend} {limit} {len(more)} {seed}")
+    lake = make_lake(data_inlining_row_limit=limit)
+    run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)")
+    for number in range(4):
+        step(lake, rng.choice(COMMON + more * 2), number * 20, rng.randrange(5))
+    began = latest(lake)
+    streams = {
+        "changes": StreamBatches(lake, start=0, changes=True, max_snapshots=rng.choice([None, 1, 3])),
+        "replica": StreamBatches(lake, start="earliest", changes=True, max_rows=rng.choice([None, 7, 50])),
+        "inserts": StreamBatches(lake, start="earliest", on_update="ignore", max_rows=rng.choice([None, 11])),
+        "upserts": StreamBatches(lake, start=began + 1, on_update="changes", max_snapshots=rng.choice([None, 2])),
+    }
+    for number in range(4, 14):
+        step(lake, rng.choice(COMMON + more * 2), number * 20, rng.randrange(5))
+        for stream in rng.sample(list(streams.values()), k=2):
+            if rng.random() < 0.4:
+                stream.restart()
+            stream.read()
+    for stream in streams.values():
+        stream.restart()
+        assert list(stream.rest()) is not None
+        for start, end, rows in stream.batches:  # a batch that Spark reads again is the same
+            assert Counter(map(repr, stream.rows(start, end))) == Counter(map(repr, rows))
+    for name in ("changes", "replica"):
+        rows: State = {}
+        for _, _, batch in streams[name].batches:
+            replay(rows, batch)
+        assert rows == state(lake)
+    feed = lake.changes("t", began + 1).to_pylist()
+    delivered = {
+        name: Counter(row for _, _, rows in stream.batches for row in rows) for name, stream in streams.items()
+    }
+    for name, wanted in (("inserts", {"insert"}), ("upserts", {"insert", "update_postimage"})):
+        expected = Counter((change["k"], change["v"]) for change in feed if change["change_type"] in wanted)
+        if name == "inserts":
+            expected += Counter(tuple(row.values()) for row in lake.read("t", snapshot=began).to_pylist())
+        assert delivered[name] == expected
+
+
+# --- where a stream starts -------------------------------------------------------------------------------------------
+
+
+def test_latest_delivers_what_is_committed_after_the_start(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    assert stream.read() is None
+    append(lake, 4)
+    append(lake, 5)
+    assert keys(stream.rest()) == [4, 5]
+
+
+def test_earliest_delivers_the_rows_in_batches_and_then_the_changes(lake: DuckLake) -> None:
+    stream = StreamBatches(lake, start="earliest", max_rows=2)
+    first = stream.read()
+    append(lake, 4)
+    lake.maintain({"merge": {"min_files": 2}}, operations=["flush", "merge"], tables=["t"])
+    stream.restart()
+    batches = [first, stream.read(), stream.read(), stream.read()]
+    assert [keys(batch or []) for batch in batches] == [[1, 2], [3], [4], []]
+
+
+def test_a_snapshot_or_a_time_starts_with_its_changes(lake: DuckLake) -> None:
+    second = append(lake, 4)
+    append(lake, 5)
+    assert keys(StreamBatches(lake, start=second).rest()) == [4, 5]
+    assert keys(StreamBatches(lake, start=0).rest()) == [1, 2, 3, 4, 5]
+    time = next(snapshot.snapshot_time for snapshot in lake.snapshots() if snapshot.snapshot_id == second)
+    assert keys(StreamBatches(lake, start=time).rest()) == [4, 5]
+    later = StreamBatches(lake, start=datetime.now(UTC) + timedelta(hours=1))
+    assert later.read() is None
+    append(lake, 6)
+    assert keys(later.rest()) == [6]
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_limits_bound_batches_at_snapshots(lake: DuckLake) -> None:
+    for key in range(10, 20):
+        append(lake, key, key + 100)
+    by_snapshots = StreamBatches(lake, start=2, max_snapshots=4)
+    assert [len(batch) for batch in iter(by_snapshots.read, None) if batch is not None] == [8, 8, 4]
+    by_rows = StreamBatches(lake, start=2, max_rows=5)
+    assert [len(batch) for batch in iter(by_rows.read, None) if batch is not None] == [4] * 5
+    small = StreamBatches(lake, start=2, max_rows=1)
+    assert [len(batch) for batch in iter(small.read, None) if batch is not None] == [2] * 10
+
+
+def test_commits_to_other_tables_make_no_batches_until_there_are_many(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    for n in range(99):
+        lake.write(rows_of((n, "")), "other", mode="append")
+    assert stream.read() is None
+    lake.write(rows_of((100, "")), "other", mode="append")
+    assert stream.read() == []
+    append(lake, 4)
+    assert keys(stream.rest()) == [4]
+
+
+# --- where a stream stops --------------------------------------------------------------------------------------------
+
+
+def test_updates_stop_a_stream_of_inserts_after_what_was_inserted_before(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    append(lake, 4)
+    update = lake.update("t", {"v": "'new'"}, "k = 1").snapshot_id
+    append(lake, 5)
+    assert keys(stream.read() or []) == [4]
+    with pytest.raises(StreamStoppedError, match=rf"Snapshot {update} updated or deleted rows of `main\.t`"):
+        stream.read()
+    going_on = StreamBatches(lake, start=update, on_update="ignore")
+    assert keys(going_on.rest()) == [5]
+    assert keys(StreamBatches(lake, start=update, on_update="changes").rest()) == [1, 5]
+
+
+@catalogs(sql_writes=True)
+def test_flushes_and_compactions_are_no_changes(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    run(lake, "INSERT INTO t SELECT range, 'file' FROM range(10, 40)", "DELETE FROM t WHERE k IN (2, 10)")
+    stream = StreamBatches(lake)
+    run(lake, "CALL ducklake_flush_inlined_data('lake')", "CALL ducklake_merge_adjacent_files('lake')")
+    lake.maintain(operations=["flush", "rewrite", "merge"], tables=["t"])
+    assert not list(stream.rest())
+    append(lake, 50)
+    assert keys(stream.rest()) == [50]
+
+
+def test_new_columns_stop_a_stream_which_goes_on_with_them_when_it_is_started_again(lake: DuckLake) -> None:
+    stream, following = StreamBatches(lake), StreamBatches(lake, schema_evolution="follow")
+    append(lake, 4)
+    lake.write(pa.table({"k": [5], "v": ["e"], "w": [1.5]}), "t", mode="append", schema_evolution="add")
+    assert stream.read() == [(4, "more")]
+    with pytest.raises(StreamStoppedError, match=r"changed the columns of `main\.t`"):
+        stream.read()
+    stream.restart()
+    assert stream.read() == [(5, "e", 1.5)]
+    assert sorted(following.rest()) == [(4, "more"), (5, "e")]
+    # Changes from before a change of the columns have the new columns, too.
+    assert sorted(StreamBatches(lake, start=0).rest())[0] == (1, "a", None)
+
+
+def test_a_renamed_table_is_followed(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    lake.execute("ALTER TABLE t RENAME TO u").raise_for_error()
+    lake.write(rows_of((4, "d")), "u", mode="append")
+    assert keys(stream.rest()) == [4]
+
+
+def test_a_dropped_table_ends_its_streams_although_a_new_table_has_its_name(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    lake.drop_table("t")
+    with pytest.raises(TableDroppedError, match="was dropped while the stream followed it"):
+        stream.read()
+    append(lake, 7)
+    stream.restart()
+    with pytest.raises(TableDroppedError, match=r"of another table than `main\.t`"):
+        stream.read()
+
+
+def test_expired_changes_end_a_stream(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    for key in (4, 5, 6):
+        append(lake, key)
+    expire(lake)
+    with pytest.raises(HistoryExpiredError, match="have expired"):
+        stream.read()
+
+
+def test_maintenance_keeps_what_a_named_stream_still_needs(lake: DuckLake) -> None:
+    stream = StreamBatches(lake, name="copy")
+    for key in (4, 5, 6):
+        append(lake, key)
+    expire(lake)
+    assert keys(stream.rest()) == [4, 5, 6]
+    append(lake, 7)
+    expire(lake)  # what is delivered is no longer kept
+    assert len(lake.snapshots()) == 2
+    assert keys(stream.rest()) == [7]
+
+
+def expire(lake: DuckLake) -> None:
+    policy = {"expire": {"older_than": "0 s", "retain_last": 1}, "force": True}
+    lake.maintain(policy, operations=["expire"])
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"start": "erliest"}, "Did you mean `earliest`"),
+        ({"start": -1}, "not a snapshot id"),
+        ({"start": datetime(2026, 1, 1)}, "no time zone"),
+        ({"on_update": "skip"}, "`on_update` = 'skip' is unknown"),
+        ({"schema_evolution": "add"}, "`schema_evolution` = 'add' is unknown"),
+        ({"changes": True, "on_update": "ignore"}, "cannot be combined"),
+        ({"max_rows": 0}, "not a positive number"),
+        ({"max_snapshots": True}, "not a positive number"),
+        ({"name": " "}, "not a name"),
+    ],
+)
+def test_wrong_arguments_are_refused(lake: DuckLake, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        StreamBatches(lake, **arguments)
+
+
+def test_a_checkpoint_of_another_source_is_refused(lake: DuckLake) -> None:
+    with pytest.raises(ConfigError, match="of another source"):
+        StreamBatches(lake).stream.next({"partition-0": 7}, limited=True)
