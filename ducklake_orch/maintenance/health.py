@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+from ducklake_orch.catalog.commit import read_leases
 from ducklake_orch.catalog.lifecycle import expirable
 from ducklake_orch.catalog.metadata import maybe_int, scheduled_paths
 from ducklake_orch.catalog.transactions import find_stages
@@ -253,6 +254,7 @@ def _lake_metrics(state: Census) -> dict[str, Any]:
         "orphan_files": known.get("files"),
         "orphan_bytes": known.get("bytes"),
         **_stages(state),
+        **_streams(state),
         "statistics_debris": _debris(state),
         "catalog_bytes": catalog_bytes(state),
         "format_version": metadata.options().get("version"),
@@ -276,6 +278,13 @@ def _stages(state: Census) -> dict[str, Any]:
     ages = [state.age(stage.head.created).total_seconds() for stage in stages]
     sizes = [table.change.bytes for stage in stages for table in stage.tables.values()]
     return {"stages": len(stages), "staged_bytes": sum(sizes), "stage_age": max(ages, default=0.0)}
+
+
+def _streams(state: Census) -> dict[str, Any]:
+    """Return the number of named streams, and how many snapshots the slowest still has to deliver."""
+    latest = state.latest.snapshot_id
+    lags = [latest - lease.snapshot_id for lease in read_leases(state.metadata).writes if lease.is_stream]
+    return {"streams": len(lags), "stream_lag": max(lags, default=0)}
 
 
 def _debris(state: Census) -> int:

@@ -227,6 +227,8 @@ def test_maintenance_keeps_what_a_named_stream_still_needs(lake: DuckLake) -> No
     for key in (4, 5, 6):
         append(lake, key)
     expire(lake)
+    metrics = lake.health().lake.metrics
+    assert (metrics["streams"], metrics["stream_lag"]) == (1, 3)
     assert keys(stream.rest()) == [4, 5, 6]
     append(lake, 7)
     expire(lake)  # what is delivered is no longer kept

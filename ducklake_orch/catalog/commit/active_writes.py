@@ -58,6 +58,7 @@ class RunningWrite:
         started_at: When it began, by the catalog's clock.
         owner: For messages: its purpose, the process and host that run it, and when it began.
         is_staged: Whether it has ended, and its files belong to a stage, which has a lease, too.
+        is_stream: Whether it is a stream, which still has to deliver the changes since the snapshot.
     """
 
     write_id: str
@@ -65,6 +66,7 @@ class RunningWrite:
     started_at: datetime
     owner: str
     is_staged: bool = False
+    is_stream: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def _running(write_id: str, snapshot: str, started: str, host: str, process: str
     at = datetime.fromtimestamp(int(started) / 1e6, UTC)
     owner = f"{purpose}, by process {process} on {host} since {at:%Y-%m-%d %H:%M:%S} UTC"
     own_id = write_id.removeprefix(_STAGED).removeprefix(_STAGE)
-    return RunningWrite(own_id, int(snapshot), at, owner, write_id.startswith(_STAGED))
+    return RunningWrite(own_id, int(snapshot), at, owner, write_id.startswith(_STAGED), write_id.startswith(_STREAM))
 
 
 @contextmanager
