@@ -51,6 +51,7 @@ class Instance:
     idle_since: float = 0.0
     entered: LakeConnection | None = None
     has_one_thread: bool = False
+    threads: int = 1
 
     def clean_state(self) -> Any:
         """Return the state that must be unchanged when the instance is given back."""
@@ -63,6 +64,7 @@ class Instance:
             yield
             return
         row = self.root.execute("SELECT current_setting('threads')").fetchone()
+        self.threads = int(row[0]) if row else 1
         self.root.execute("SET threads = 1")
         self.has_one_thread = True
         try:
@@ -70,7 +72,19 @@ class Instance:
         finally:
             self.has_one_thread = False
             with contextlib.suppress(duckdb.Error):  # the instance has ended and is not used again
-                self.root.execute(f"SET threads = {row[0] if row else 1}")
+                self.root.execute(f"SET threads = {self.threads}")
+
+    @contextlib.contextmanager
+    def all_threads(self) -> Iterator[None]:
+        """Run a block that reads files, and nothing from the catalog, on all threads, even within `one_thread`."""
+        if not self.has_one_thread:
+            yield
+            return
+        self.root.execute(f"SET threads = {self.threads}")
+        try:
+            yield
+        finally:
+            self.root.execute("SET threads = 1")
 
     def close(self, config: LakeConfig) -> None:
         """Detach and close the instance; without DETACH the engine leaks memory and, on SQLite, locks."""

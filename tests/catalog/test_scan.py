@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import Metadata, reading
 from ducklake_orch.catalog.scan import ScanPlan, classify, count, plan_scan
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.engine.session import open_session
@@ -40,6 +40,21 @@ def check_every_snapshot(lake: DuckLake, first: int, table: str = "t") -> None:
             rows = rows_of(metadata.con, plan_scan(metadata, found, at))
             assert sorted(map(repr, rows)) == expected, f"at snapshot {at}"
             assert count(metadata, found, at) == len(expected), f"at snapshot {at}"
+
+
+@catalogs()
+def test_sqlite_tables_are_scanned_by_one_thread(lake: DuckLake) -> None:
+    # Threads that scan tables of one SQLite connection at the same time can crash the process.
+    threads = "SELECT current_setting('threads')"
+    with open_session(lake.config, entering=False) as session:
+        usual = session.instance.root.execute(threads).fetchone()
+        with reading(session, "Reading") as metadata:
+            expected = (1,) if lake.config.catalog.type == "sqlite" else usual
+            assert metadata.con.execute(threads).fetchone() == expected
+            with session.instance.all_threads():
+                assert metadata.con.execute(threads).fetchone() == usual
+            assert metadata.con.execute(threads).fetchone() == expected
+        assert session.instance.root.execute(threads).fetchone() == usual
 
 
 # --- the state at a snapshot ---------------------------------------------------------------------------------------

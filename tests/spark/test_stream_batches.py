@@ -78,10 +78,10 @@ def test_streams_deliver_every_change_once_whatever_moves_the_rows(
         for start, end, rows in stream.batches:  # a batch that Spark reads again is the same
             assert Counter(map(repr, stream.rows(start, end))) == Counter(map(repr, rows))
     for name in ("changes", "replica"):
-        rows: State = {}
+        replica: State = {}
         for _, _, batch in streams[name].batches:
-            replay(rows, batch)
-        assert rows == state(lake)
+            replay(replica, batch)
+        assert replica == state(lake)
     feed = lake.changes("t", began + 1).to_pylist()
     delivered = {
         name: Counter(row for _, _, rows in stream.batches for row in rows) for name, stream in streams.items()

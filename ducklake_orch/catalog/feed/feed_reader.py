@@ -10,6 +10,7 @@ from ducklake_orch.catalog.feed.feed_plan import FeedPlan, plan_feed, refuse_own
 from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest
 from ducklake_orch.catalog.metadata import Metadata, duckdb_type, reading
 from ducklake_orch.catalog.parquet import (
+    Span,
     arrow_value,
     changes_sql,
     encrypted_columns,
@@ -38,7 +39,11 @@ def read_changes(lake: "LakeBase", request: FeedRequest, limit: int | None = Non
         lake.reading(entering=False) as session,
         reading(session, f"Reading the changes of `{request.table}`") as metadata,
     ):
-        return _read(metadata, plan_feed(metadata, request, snapshot_of(session, metadata)), limit)
+        plan = plan_feed(metadata, request, snapshot_of(session, metadata))
+        refuse_own_names(plan.range.table, plan.span.columns)
+        _begin(metadata, plan)
+        with session.instance.all_threads():
+            return _read(metadata.con, plan, limit)
 
 
 def commits_table(commits: Sequence[Commit]) -> pa.Table:
@@ -53,16 +58,25 @@ def commits_table(commits: Sequence[Commit]) -> pa.Table:
     )
 
 
-def _read(metadata: Metadata, plan: FeedPlan, limit: int | None) -> pa.Table:
+def _begin(metadata: Metadata, plan: FeedPlan) -> None:
+    """Create the table of events, with those of inlined rows."""
     con, span = metadata.con, plan.span
-    refuse_own_names(plan.range.table, span.columns)
     types = "".join(f", {short(column)} {duckdb_type(column)}" for column in span.columns)
     # The rollback of the transaction drops this table.
     con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
-    versions = [*_file_versions(con, plan), *(inlined_versions_sql(rows, span.needed) for rows in plan.inlined)]
+    _add(con, span, [inlined_versions_sql(rows, span.needed) for rows in plan.inlined])
+
+
+def _add(con: duckdb.DuckDBPyConnection, span: Span, versions: Sequence[str]) -> None:
     for start in range(0, len(versions), _FILES_AT_ONCE):
         queries = [f"({events_sql(version, span)})" for version in versions[start : start + _FILES_AT_ONCE]]
         con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(queries)}")
+
+
+def _read(con: duckdb.DuckDBPyConnection, plan: FeedPlan, limit: int | None) -> pa.Table:
+    """Add the events of the files, and pair all events."""
+    span = plan.span
+    _add(con, span, list(_file_versions(con, plan)))
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
     kinds = {column.name: duckdb.sqltype(duckdb_type(column)) for column in span.columns}
     values = "".join(

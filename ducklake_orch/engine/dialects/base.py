@@ -37,6 +37,7 @@ class Dialect(Generic[CatalogT]):
         stores_comments: Whether the engine can store comments of tables and columns.
         keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
         plans_by_indexes: Whether its own queries use indexes, and see what their transaction sees.
+        scans_in_threads: Whether threads of DuckDB can scan several metadata tables at once in a transaction.
         filters_scans: Whether DuckDB reads only the rows of a metadata table that meet the condition of a query.
         most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
         settings: DuckDB settings of every connection to the lake, unless the configuration has others.
@@ -50,6 +51,7 @@ class Dialect(Generic[CatalogT]):
     stores_comments: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     plans_by_indexes: ClassVar[bool] = False
+    scans_in_threads: ClassVar[bool] = True
     filters_scans: ClassVar[bool] = True
     most_columns: ClassVar[int | None] = None
     settings: ClassVar[Mapping[str, bool]] = MappingProxyType({})

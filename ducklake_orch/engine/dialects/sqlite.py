@@ -26,6 +26,9 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
     reads_one_moment = False
     plans_by_indexes = True
     filters_scans = False
+    # DuckDB converts SQLite's values to text outside of the lock of the connection, which all scans of a transaction
+    # share: with several threads, the process may crash.
+    scans_in_threads = False
     most_columns = 2000
     # DuckDB scans a SQLite table in ranges of row numbers, up to the last row that the transaction has seen. A file
     # that a compaction adds meanwhile, in place of those it removes, is beyond it: the transaction would read neither.
