@@ -15,8 +15,6 @@ from ducklake_orch.results import CommitInfo
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ducklake_orch.results import WriteResult
-
 _QUERY_ID = "sql.streaming.queryId"
 # The parameters of `lake.write` that the stream sets itself.
 _OWN = {"self", "data", "table", "mode", "idempotency_key", "commit", "merging"}
@@ -42,8 +40,11 @@ class StreamWriter:
     commit: CommitInfo = field(default_factory=CommitInfo)
     how: dict[str, Any] = field(default_factory=dict)
 
-    def __call__(self, batch: "DataFrame", batch_id: int) -> "WriteResult | None":
-        """Write a batch; if the table already has it, return None, or the replayed result of the write."""
+    def __call__(self, batch: "DataFrame", batch_id: int) -> Any:
+        """Write a batch, and return the WriteResult; None if another mode than `append` finds the batch in the table.
+
+        For type checkers, `foreachBatch` takes only functions that return None or anything.
+        """
         from ducklake_orch.catalog.commit import snapshot_of_key
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.lake import DuckLake
