@@ -18,7 +18,7 @@ from ducklake_orch.catalog.feed import (
     plan_feed,
     refuse_own_names,
 )
-from ducklake_orch.catalog.metadata import Metadata, TableHistory, inlined_versions, live
+from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory, inlined_versions, live
 from ducklake_orch.catalog.parquet import FileLife, Span, inlined_versions_sql, refuse_vectors
 from ducklake_orch.catalog.scan import plan_scan
 from ducklake_orch.config.lake import LakeConfig
@@ -215,16 +215,17 @@ class TableStream:
     def _parts(self, low: Position, high: Position) -> list[StreamPart]:
         parts: list[StreamPart] = []
         with self._followed.reading() as metadata:
+            table = self._followed.current(metadata)
             if low.row is not None:
-                parts += self._rows(metadata, low, high.row if high.snapshot == low.snapshot else None)
+                self._followed.refuse_expired(metadata, low)
+                parts += self._rows(metadata, table, low, high.row if high.snapshot == low.snapshot else None)
             if high.snapshot > low.snapshot:
-                for first, last in self._ranges(metadata, low.snapshot + 1, high.snapshot):
-                    parts += self._changes(metadata, first, last)
+                for first, last in self._ranges(metadata, table, low.snapshot + 1, high.snapshot):
+                    parts += self._changes(metadata, table, first, last)
         return parts
 
-    def _ranges(self, metadata: Metadata, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def _ranges(self, metadata: Metadata, table: TableDef, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Split a range of snapshots, so that tasks share the work. Changes of two snapshots never belong together."""
-        table = self._followed.table
         span = find_range(metadata, FeedRequest(self.request.table, first, last), last, table)
         commits = [commit for commit in span.commits if commit.concerns_table]
         if span.only_inserts or not commits:
@@ -235,9 +236,8 @@ class TableStream:
             group = commits[start : start + size]
             yield group[0].snapshot_id, group[-1].snapshot_id
 
-    def _changes(self, metadata: Metadata, first: int, last: int) -> Iterator[StreamPart]:
-        request = FeedRequest(self.request.table, first, last)
-        plan = plan_feed(metadata, request, last, self._followed.table)
+    def _changes(self, metadata: Metadata, table: TableDef, first: int, last: int) -> Iterator[StreamPart]:
+        plan = plan_feed(metadata, FeedRequest(self.request.table, first, last), last, table)
         refuse_vectors([life.file for life in plan.files])
         part = replace(
             self._part(feed_job(plan), inlined_events(metadata, plan), commits_table(plan.range.commits)),
@@ -262,9 +262,9 @@ class TableStream:
             schema=_arrow_schema(self._schema),
         )
 
-    def _rows(self, metadata: Metadata, low: Position, high: int | None) -> Iterator[StreamPart]:
+    def _rows(self, metadata: Metadata, table: TableDef, low: Position, high: int | None) -> Iterator[StreamPart]:
         """Return the parts of a batch of rows that the table has at a snapshot."""
-        table, at = self._followed.table, low.snapshot
+        at = low.snapshot
         rows = Rows(at, low.row or 0, high)
         scan = plan_scan(metadata, table, at)
         refuse_vectors(scan.files)

@@ -28,7 +28,7 @@ class Rows:
 
     Attributes:
         at: The snapshot.
-        low: The first row id.
+        low: The first row id; rows without an id come with the first ones.
         high: The row id after the last one; None for all.
     """
 
@@ -39,10 +39,12 @@ class Rows:
     def sql(self, versions: str, span: Span) -> str:
         """Return the query that turns row versions into events, in the form of `events_sql`."""
         values = "".join(f", {exported(column, short(column))} AS {short(column)}" for column in span.columns)
-        upper = "" if self.high is None else f" AND row_id < {self.high}"
+        within = f"coalesce(row_id >= {self.low}, {self.low == 0})"
+        if self.high is not None:
+            within += f" AND coalesce(row_id < {self.high}, true)"
         return (
             f"SELECT true AS came, CAST({self.at} AS BIGINT) AS snapshot, row_id, '' AS same{values} FROM ({versions})"
-            f" WHERE began <= {self.at} AND coalesce(ended > {self.at}, true) AND row_id >= {self.low}{upper}"
+            f" WHERE began <= {self.at} AND coalesce(ended > {self.at}, true) AND {within}"
         )
 
 

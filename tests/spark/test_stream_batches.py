@@ -10,7 +10,13 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.errors import ConfigError, HistoryExpiredError, StreamStoppedError, TableDroppedError
+from ducklake_orch.errors import (
+    ConfigError,
+    HistoryExpiredError,
+    SnapshotNotFoundError,
+    StreamStoppedError,
+    TableDroppedError,
+)
 from tests.support.backends import SQLITE, Backend, catalogs
 from tests.support.lakes import MakeLake
 from tests.support.stream_batches import Row, StreamBatches
@@ -169,6 +175,18 @@ def test_updates_stop_a_stream_of_inserts_after_what_was_inserted_before(lake: D
 
 
 @catalogs(sql_writes=True)
+def test_rows_that_are_the_first_to_stay_in_the_catalog_are_delivered(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=10)
+    lake.create_table("t", {"k": "BIGINT", "v": "VARCHAR"})
+    lake.write(rows_of(*((n, "file") for n in range(20))), "t", mode="append")
+    stream = StreamBatches(lake)
+    run(lake, "INSERT INTO t VALUES (50, 'in the catalog')")
+    assert keys(stream.rest()) == [50]
+    run(lake, "DELETE FROM t WHERE k IN (3, 50)")
+    assert keys(StreamBatches(lake, start="earliest", max_rows=6).rest()) == [n for n in range(20) if n != 3]
+
+
+@catalogs(sql_writes=True)
 def test_flushes_and_compactions_are_no_changes(make_lake: MakeLake) -> None:
     lake = make_lake(data_inlining_row_limit=10)
     run(lake, "CREATE TABLE t (k BIGINT, v VARCHAR)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
@@ -195,6 +213,13 @@ def test_new_columns_stop_a_stream_which_goes_on_with_them_when_it_is_started_ag
     assert sorted(StreamBatches(lake, start=0).rest())[0] == (1, "a", None)
 
 
+def test_comments_and_defaults_do_not_stop_a_stream(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    lake.alter_table("t", column_comments={"k": "the key"}, set_defaults={"v": "?"})
+    append(lake, 4)
+    assert keys(stream.rest()) == [4]
+
+
 def test_a_renamed_table_is_followed(lake: DuckLake) -> None:
     stream = StreamBatches(lake)
     lake.execute("ALTER TABLE t RENAME TO u").raise_for_error()
@@ -219,6 +244,24 @@ def test_expired_changes_end_a_stream(lake: DuckLake) -> None:
         append(lake, key)
     expire(lake)
     with pytest.raises(HistoryExpiredError, match="have expired"):
+        stream.read()
+
+
+def test_rows_that_are_not_all_delivered_are_not_left_out_when_their_snapshot_has_expired(lake: DuckLake) -> None:
+    stream = StreamBatches(lake, start="earliest", max_rows=1)
+    assert keys(stream.read() or []) == [1]
+    lake.delete("t", "k = 3")
+    expire(lake)
+    with pytest.raises(HistoryExpiredError, match="has not delivered all rows"):
+        stream.read()
+    with pytest.raises(HistoryExpiredError, match="has not delivered all rows"):
+        stream.rows(stream.offset, {**stream.offset, "row": 3})
+
+
+def test_a_catalog_that_was_restored_from_a_backup_is_noticed(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    stream.offset = {**stream.offset, "snapshot": 1000}
+    with pytest.raises(SnapshotNotFoundError, match="up to snapshot 1000, and the latest snapshot"):
         stream.read()
 
 

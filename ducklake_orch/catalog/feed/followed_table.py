@@ -3,22 +3,42 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from ducklake_orch.catalog.commit import lease_stream
 from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest, find_range
 from ducklake_orch.catalog.feed.stream_position import Position, StreamRequest
-from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory, inlined_versions, live, reading, text
+from ducklake_orch.catalog.metadata import (
+    ColumnDef,
+    Metadata,
+    TableDef,
+    TableHistory,
+    build_columns,
+    inlined_versions,
+    live,
+    reading,
+    text,
+)
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
-from ducklake_orch.errors import ConfigError, StreamStoppedError, TableDroppedError
+from ducklake_orch.errors import (
+    ConfigError,
+    HistoryExpiredError,
+    SnapshotNotFoundError,
+    StreamStoppedError,
+    TableDroppedError,
+)
 
 # A stream of a table that does not change moves on after this many snapshots of other tables, with an empty batch, so
 # that it does not depend on old snapshots.
 _MOST_IDLE_SNAPSHOTS = 100
 # How often the lease of a stream is renewed, in seconds.
 _RENEW_S = 300.0
+# How long a stream waits after it has found nothing, in seconds.
+_PAUSE_S = 0.2
 
 
 class FollowedTable:
@@ -41,7 +61,8 @@ class FollowedTable:
             self.base = metadata.latest().snapshot_id
             self.table: TableDef = metadata.table(request.table, self.base)
         self._until: int | None = None
-        self._renewed = 0.0
+        self._renewed = self._looked = 0.0
+        self._idle = False
 
     @contextmanager
     def reading(self) -> Iterator[Metadata]:
@@ -91,14 +112,34 @@ class FollowedTable:
             TableDroppedError: When the table was dropped.
         """
         self.check(position)
+        self._pause()
         with self.reading() as metadata:
-            if position.row is not None:
-                return self._after_rows(metadata, position, limited)
-            newest = metadata.latest().snapshot_id
-            newest = newest if self._until is None else min(newest, self._until)
-            if newest <= position.snapshot:
-                return position
-            return self._after_changes(metadata, position, newest, limited)
+            end = self._after(metadata, position, limited)
+        self._idle = end == position
+        self._looked = time.monotonic()
+        return end
+
+    def current(self, metadata: Metadata) -> TableDef:
+        """Return the table as the catalog has it now, whatever its name is now, with the columns of the query.
+
+        Raises:
+            TableDroppedError: When it was dropped.
+        """
+        return replace(self._now(metadata), columns=self.table.columns)
+
+    def refuse_expired(self, metadata: Metadata, position: Position) -> None:
+        """Refuse to deliver the rows that the table had at a snapshot that has expired.
+
+        Raises:
+            HistoryExpiredError: When it has expired.
+        """
+        if metadata.snapshot(position.snapshot) is None:
+            raise HistoryExpiredError(
+                f"The stream has not delivered all rows that `{self.table}` had at snapshot {position.snapshot}, which"
+                " has expired.",
+                remedy="Start the query with a new checkpoint, and give the stream a `name`, so that maintenance keeps"
+                " what it needs.",
+            )
 
     def check(self, position: Position) -> None:
         """Check that a position is one of this table.
@@ -124,6 +165,27 @@ class FollowedTable:
         if time.monotonic() - self._renewed > _RENEW_S:
             self.keep(position)
 
+    def _pause(self) -> None:
+        """Wait a moment after nothing was found: Spark asks a hundred times a second."""
+        if self._idle:
+            time.sleep(max(0.0, self._looked + _PAUSE_S - time.monotonic()))
+
+    def _after(self, metadata: Metadata, position: Position, limited: bool) -> Position:
+        newest = metadata.latest().snapshot_id
+        if position.snapshot > newest:
+            raise SnapshotNotFoundError(
+                f"The stream has delivered `{self.table}` up to snapshot {position.snapshot}, and the latest snapshot"
+                f" is {newest}.",
+                remedy="If the catalog was restored from a backup, start the query with a new checkpoint.",
+            )
+        if position.row is not None:
+            self.refuse_expired(metadata, position)
+            return self._after_rows(metadata, position, limited)
+        newest = newest if self._until is None else min(newest, self._until)
+        if newest <= position.snapshot:
+            return position
+        return self._after_changes(metadata, position, newest, limited)
+
     def _at(self, snapshot: int, row: int | None = None) -> Position:
         return Position(self.table.uuid, snapshot, row)
 
@@ -139,14 +201,15 @@ class FollowedTable:
 
     def _after_changes(self, metadata: Metadata, position: Position, newest: int, limited: bool) -> Position:
         span = FeedRequest(self.request.table, position.snapshot + 1, newest)
-        commits = [commit for commit in find_range(metadata, span, newest, self.table).commits if commit.concerns_table]
-        altered = self._altered(metadata, newest)
+        now = self._now(metadata)
+        commits = [commit for commit in find_range(metadata, span, newest, now).commits if commit.concerns_table]
+        altered = self._altered(now)
         if not commits:
             idle = newest - position.snapshot >= _MOST_IDLE_SNAPSHOTS
             return self._at(newest) if idle else position
         deliverable = self._before_stop(commits, altered)
         if limited:
-            deliverable = self._limited(metadata, deliverable)
+            deliverable = self._limited(metadata, now, deliverable)
         return self._at(newest if len(deliverable) == len(commits) else deliverable[-1].snapshot_id)
 
     def _before_stop(self, commits: Sequence[Commit], altered: int | None) -> Sequence[Commit]:
@@ -172,12 +235,12 @@ class FollowedTable:
                 return commits[:n]
         return commits
 
-    def _limited(self, metadata: Metadata, commits: Sequence[Commit]) -> Sequence[Commit]:
+    def _limited(self, metadata: Metadata, now: TableDef, commits: Sequence[Commit]) -> Sequence[Commit]:
         """Return the first commits, up to the limits; at least one."""
         commits = commits[: self.request.max_snapshots]
         if self.request.max_rows is None:
             return commits
-        rows = _changed_rows(metadata, self.table, commits[0].snapshot_id, commits[-1].snapshot_id)
+        rows = _changed_rows(metadata, now, commits[0].snapshot_id, commits[-1].snapshot_id)
         total = 0
         for n, commit in enumerate(commits):
             total += rows.get(commit.snapshot_id, 0)
@@ -185,15 +248,17 @@ class FollowedTable:
                 return commits[:n]
         return commits
 
-    def _altered(self, metadata: Metadata, newest: int) -> int | None:
+    def _altered(self, now: TableDef) -> int | None:
         """Return the first snapshot since the query began that changed the columns, if the stream stops at it."""
-        now = self._now(metadata, newest)
-        if self.request.schema_evolution == "follow" or now.columns == self.table.columns:
+        if self.request.schema_evolution == "follow":
             return None
-        return min((begin for begin, _ in now.schema_versions if begin > self.base), default=None)
+        begins = {begin for version in now.past_columns for begin in (version.begin_snapshot, version.end_snapshot)}
+        later = sorted(begin for begin in begins if begin is not None and begin > self.base)
+        began_with = _shape(self.table.columns)
+        return next((begin for begin in later if _shape(build_columns(now.past_columns, begin)) != began_with), None)
 
-    def _now(self, metadata: Metadata, newest: int) -> TableDef:
-        """Return the table as it is now, whatever its name is now."""
+    def _now(self, metadata: Metadata) -> TableDef:
+        newest = metadata.latest().snapshot_id
         tables, schemas = (metadata.table_sql(name) for name in ("ducklake_table", "ducklake_schema"))
         rows = metadata.rows(
             f"SELECT s.schema_name, t.table_name FROM {tables} t JOIN {schemas} s USING (schema_id)"
@@ -205,6 +270,11 @@ class FollowedTable:
                 remedy="If there is a new table of this name, start the query with a new checkpoint.",
             )
         return metadata.table(TableName(text(rows[0][0]) or "", text(rows[0][1]) or ""), newest)
+
+
+def _shape(columns: Sequence[ColumnDef]) -> list[Any]:
+    """Return what a stream delivers of columns: not their comments and defaults."""
+    return [(column.column_id, column.name, column.type, _shape(column.children)) for column in columns]
 
 
 def _changed_rows(metadata: Metadata, table: TableDef, first: int, last: int) -> dict[int, int]:
