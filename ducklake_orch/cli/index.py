@@ -21,4 +21,4 @@ def index(
     if options.json:
         print_json({"indexes": not drop})
     else:
-        typer.echo("The indexes are dropped." if drop else "The indexes are there.")
+        typer.echo("The indexes are dropped." if drop else "The indexes exist.")

@@ -170,13 +170,13 @@ class StreamVerbs(LakeBase):
             >>> orders = lake.read_stream(spark, "orders", start="earliest")  # doctest: +SKIP
             >>> orders.writeStream.foreachBatch(lake.stream_writer("copy")).start()  # doctest: +SKIP
         """
-        from ducklake_orch.catalog.feed import StreamRequest
+        from ducklake_orch.catalog.feed import StreamRequest, read_start
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.spark.stream_source import read_stream
 
         request = StreamRequest(
             table=table_name(table),
-            start=start,
+            start=read_start(start) if isinstance(start, str) else start,
             changes=changes,
             on_update=on_update,
             max_snapshots=max_snapshots_per_batch,

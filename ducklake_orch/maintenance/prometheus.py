@@ -14,7 +14,7 @@ _LAKE = {
     "staged_bytes": "Size of the files of open stages.",
     "stage_age": "Age of the oldest open stage, in seconds.",
     "streams": "Streams with a name that have not been silent for long.",
-    "stream_lag": "Snapshots that the slowest of these streams has not delivered yet.",
+    "stream_lag": "Snapshots that the slowest of these streams has not passed yet.",
     "latest_snapshot_age": "Age of the latest snapshot, in seconds.",
     "pending_files": "Files that wait for clean-up.",
     "pending_bytes": "Bytes of files that wait for clean-up.",

@@ -89,7 +89,7 @@ def writers(state: Census) -> Writers:
         running=[
             RunningCommit(write.owner, write.started_at, max(0, state.latest.snapshot_id - write.snapshot_id))
             for write in read_leases(metadata).writes
-            if not write.is_staged
+            if not write.is_staged and not write.is_stream
         ],
         busiest=moment(busiest[0]),
         busiest_commits=int(busiest[1]),

@@ -127,9 +127,6 @@ def _stream_reader_class() -> "Callable[..., DataSourceStreamReader]":
         def read(self, partition: "InputPartition") -> Iterator[Any]:
             return read_part(partition.value)
 
-        def commit(self, end: Offset) -> None:
-            self.stream.done(end)
-
     return _with_limits(StreamReader)
 
 

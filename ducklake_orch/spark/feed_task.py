@@ -6,8 +6,9 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ColumnDef, MappedName
+from ducklake_orch.catalog.metadata import ColumnDef, DataFile, MappedName
 from ducklake_orch.catalog.parquet import (
+    FileColumn,
     FileLife,
     Span,
     encrypted_columns,
@@ -55,16 +56,20 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
         with open_engine(spec) as con:
             for life in files:
                 with translated_missing_file(spec, f"table `{job.table}`", life.file.path, job.remedy):
-                    events = events_sql(versions_in(con, job, life), job.span, exported)
+                    events = events_sql(versions_in(job, life, columns_in(con, job, life.file)), job.span, exported)
                     yield from con.execute(events).to_arrow_reader(ROWS_AT_ONCE)
 
 
-def versions_in(con: duckdb.DuckDBPyConnection, job: FeedJob, life: FileLife) -> str:
-    """Return the query for the row versions of a file."""
-    file = life.file
+def columns_in(con: duckdb.DuckDBPyConnection, job: FeedJob, file: DataFile) -> tuple[FileColumn, ...]:
+    """Return the columns of a file, from its footer."""
     if file.encryption_key:
-        found = encrypted_columns(con, file, job.schemas[file.schema_version])
-    else:
-        (found,) = read_columns(con, [file.path]).values()
+        return encrypted_columns(con, file, job.schemas[file.schema_version])
+    (found,) = read_columns(con, [file.path]).values()
+    return found
+
+
+def versions_in(job: FeedJob, life: FileLife, found: tuple[FileColumn, ...]) -> str:
+    """Return the query for the row versions of a file that has these columns."""
+    file = life.file
     names = None if file.mapping_id is None else job.mappings[file.mapping_id]
     return file_versions(life, found, stored_columns(job.span.needed, found, names, file.path))

@@ -1,6 +1,6 @@
 """A table as a stream of Spark's Python data source: where each batch ends, and which parts its tasks read."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,9 +13,11 @@ from ducklake_orch.catalog.feed import (
     FollowedTable,
     Position,
     StreamRequest,
+    batch_start,
     commits_table,
     find_range,
     plan_feed,
+    read_start,
     refuse_own_names,
 )
 from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory, inlined_versions, live
@@ -31,6 +33,7 @@ from ducklake_orch.spark.feed_frame import feed_job, inlined_events
 from ducklake_orch.spark.feed_task import FeedJob
 from ducklake_orch.spark.native_reader import RETENTION
 from ducklake_orch.spark.read_frame import grouped_for_tasks
+from ducklake_orch.spark.storage_access import refuse_local_secret
 from ducklake_orch.spark.stream_task import Rows, StreamPart
 from ducklake_orch.spark.task_engine import engine_spec
 from ducklake_orch.spark.task_values import packed
@@ -69,22 +72,13 @@ def stream_request(options: Mapping[str, str]) -> StreamRequest:
         raise ConfigError("A stream of `ducklake` needs the option `table`.", remedy='Add `.option("table", "…")`.')
     given["table"] = table_name(given["table"])
     if "start" in given:
-        given["start"] = _start(given["start"])
+        given["start"] = read_start(given["start"])
     if "changes" in given:
         given["changes"] = _truth(given["changes"])
     for name in ("max_snapshots", "max_rows"):
         if name in given:
             given[name] = _number(name, given[name])
     return StreamRequest(**given)
-
-
-def _start(text: str) -> str | int | datetime:
-    if text.isdigit():
-        return int(text)
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return text
 
 
 def _truth(text: str) -> bool:
@@ -166,7 +160,7 @@ class TableStream:
                 remedy="Make the DataFrame anew, right before the query starts, and without a schema of your own.",
             )
         self._schema = schema
-        self._position: Position | None = None
+        self._planned: Position | None = None
 
     @property
     def is_limited(self) -> bool:
@@ -174,19 +168,18 @@ class TableStream:
         return self.request.max_snapshots is not None or self.request.max_rows is not None
 
     def newest(self) -> dict[str, Any]:
-        """Return the newest offset, for versions of Spark that know no limits."""
+        """Return the newest offset, for versions of Spark that know no limits and do not say where the batch begins."""
         if self.is_limited:
             raise ConfigError("This version of Spark knows no limits for batches.", remedy="Use Spark 4.2 or later.")
-        if self._position is None:
+        if self._planned is None:
             return self._retrying(self._followed.latest).offset
-        return self.next(self._position.offset, limited=False)
+        return self.next(self._planned.offset, limited=False)
 
     def first(self) -> dict[str, Any]:
         """Return the offset at which the stream starts."""
-        position = self._retrying(lambda: self._followed.first())
-        self._followed.keep(position)
-        self._position = position
-        return position.offset
+        self._planned = self._retrying(self._followed.first)
+        self._followed.renew_lease(self._planned)
+        return self._planned.offset
 
     def stop_at_latest(self) -> None:
         """Deliver nothing that is committed from now on."""
@@ -195,18 +188,16 @@ class TableStream:
     def next(self, start: Mapping[str, Any], limited: bool) -> dict[str, Any]:
         """Return the offset at which the next batch ends."""
         position = Position.of(start)
-        self._followed.keep_again(position)
         return self._retrying(lambda: self._followed.next(position, limited=limited)).offset
-
-    def done(self, end: Mapping[str, Any]) -> None:
-        """Note that everything up to an offset is delivered."""
-        self._followed.keep(Position.of(end))
 
     def parts(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[bytes]:
         """Return the parts of a batch, each for one task."""
-        low, high = Position.of(start), Position.of(end)
+        high = Position.of(end)
+        low = batch_start(Position.of(start), high)
         self._followed.check(low)
-        self._position = high
+        self._planned = high
+        if low == high:
+            return []
         return [packed(part) for part in self._retrying(lambda: self._parts(low, high))]
 
     def _retrying(self, work: Callable[[], T]) -> T:
@@ -216,6 +207,7 @@ class TableStream:
         parts: list[StreamPart] = []
         with self._followed.reading() as metadata:
             table = self._followed.current(metadata)
+            refuse_local_secret(self.config)
             if low.row is not None:
                 self._followed.refuse_expired(metadata, low)
                 parts += self._rows(metadata, table, low, high.row if high.snapshot == low.snapshot else None)
@@ -284,7 +276,7 @@ class TableStream:
         yield from _by_files(part, lives)
 
 
-def _by_files(part: StreamPart, files: Any) -> Iterator[StreamPart]:
+def _by_files(part: StreamPart, files: Sequence[FileLife]) -> Iterator[StreamPart]:
     """Split a part whose files can be read separately."""
     if part.inlined is not None and part.inlined.num_rows:
         yield part

@@ -1,23 +1,36 @@
 """Executor side of a stream: reads one part of a batch, and yields its rows as Arrow batches."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from ducklake_orch.catalog.parquet import FileLife, Span, changes_sql, events_sql, inserts_sql, short
+from ducklake_orch.catalog.feed import ON_UPDATE
+from ducklake_orch.catalog.metadata import ROW_ID_FIELD, DataFile
+from ducklake_orch.catalog.parquet import (
+    FileColumn,
+    FileLife,
+    Span,
+    changes_sql,
+    events_sql,
+    has_own,
+    inserts_sql,
+    short,
+)
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import StreamStoppedError
-from ducklake_orch.spark.feed_task import FeedJob, versions_in
+from ducklake_orch.spark.feed_task import FeedJob, columns_in, versions_in
 from ducklake_orch.spark.read_task import ROWS_AT_ONCE, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import unpacked
 from ducklake_orch.spark.types import exported
 
 _EVENTS, _COMMITS, _INLINED = "stream_events", "stream_commits", "stream_inlined"
+# A file that a compaction wrote or removed has events of its snapshot, which changed no rows.
+_OF_COMMITS = f"SEMI JOIN {_COMMITS} s ON s.snapshot_id = c.snapshot"
 # The kinds of changes that a stream of rows delivers, by `on_update`.
 _DELIVERED = {"error": ("insert",), "ignore": ("insert",), "changes": ("insert", "update_postimage")}
 
@@ -35,6 +48,13 @@ class Rows:
     at: int
     low: int
     high: int | None
+
+    def may_be_in(self, file: DataFile, found: Sequence[FileColumn]) -> bool:
+        """Return whether a file that has these columns may have such rows."""
+        first = file.row_id_start
+        if first is None or has_own(found, ROW_ID_FIELD):
+            return True
+        return first + file.record_count > self.low and (self.high is None or first < self.high)
 
     def sql(self, versions: str, span: Span) -> str:
         """Return the query that turns row versions into events, in the form of `events_sql`."""
@@ -89,7 +109,7 @@ class StreamPart:
         changes = (inserts_sql if self.only_inserts else changes_sql)(events, columns)
         if not self.changes:
             kinds = ", ".join(f"'{kind}'" for kind in _DELIVERED[self.on_update])
-            return f"SELECT {', '.join(values)} FROM ({changes}) c WHERE kind IN ({kinds})"
+            return f"SELECT {', '.join(values)} FROM ({changes}) c {_OF_COMMITS} WHERE kind IN ({kinds})"
         own = "s.snapshot_id, s.snapshot_time, c.row_id AS rowid, c.kind AS change_type, s.author, s.idempotency_key"
         return (
             f"SELECT {', '.join([own, *values])} FROM ({changes}) c JOIN {_COMMITS} s ON s.snapshot_id = c.snapshot"
@@ -106,52 +126,56 @@ def read_part(packed_part: bytes | None) -> Iterator[Any]:
         con.register(_COMMITS, part.commits)
         if part.inlined is not None:
             con.register(_INLINED, part.inlined)
-        queries = _separately(con, part) if part.only_inserts else _together(con, part)
-        for query in queries:
-            for batch in con.execute(query).to_arrow_reader(ROWS_AT_ONCE):
-                yield _as_expected(batch, part.schema)
+        batches = _separately(con, part) if part.only_inserts else _together(con, part)
+        for batch in batches:
+            yield _as_expected(batch, part.schema)
 
 
-def _separately(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[str]:
-    """Yield a query for each file."""
+def _separately(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa.RecordBatch]:
+    """Read one file after the other."""
     for life in part.files:
-        with _reading(part, life):
-            yield part.output(f"({part.events(versions_in(con, part.job, life))})")
+        with _translated(part, life):
+            found = columns_in(con, part.job, life.file)
+            if part.rows is not None and not part.rows.may_be_in(life.file, found):
+                continue
+            events = part.events(versions_in(part.job, life, found))
+            yield from con.execute(part.output(f"({events})")).to_arrow_reader(ROWS_AT_ONCE)
     if part.inlined is not None:
-        yield part.output(_INLINED)
+        yield from con.execute(part.output(_INLINED)).to_arrow_reader(ROWS_AT_ONCE)
 
 
-def _together(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[str]:
-    """Yield one query for the events of all files: a row that left one file may have come into another."""
+def _together(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa.RecordBatch]:
+    """Match the events of all files: a row that left one file may have come into another."""
     sources = [f"FROM {_INLINED}"] if part.inlined is not None else []
     for n, life in enumerate(part.files):
-        with _reading(part, life):
-            con.execute(f"CREATE TEMP TABLE {_EVENTS}_{n} AS {part.events(versions_in(con, part.job, life))}")
+        with _translated(part, life):
+            events = part.events(versions_in(part.job, life, columns_in(con, part.job, life.file)))
+            con.execute(f"CREATE TEMP TABLE {_EVENTS}_{n} AS {events}")
         sources.append(f"FROM {_EVENTS}_{n}")
     if not sources:
         return
     con.execute(f"CREATE TEMP TABLE {_EVENTS} AS {' UNION ALL BY NAME '.join(sources)}")
     if part.on_update == "error" and not part.changes:
         _refuse_changes(con, part)
-    yield part.output(_EVENTS)
+    yield from con.execute(part.output(_EVENTS)).to_arrow_reader(ROWS_AT_ONCE)
 
 
 def _refuse_changes(con: duckdb.DuckDBPyConnection, part: StreamPart) -> None:
     """Refuse rows that left, where the snapshot did not record that it deletes rows."""
-    changes = changes_sql(_EVENTS, part.job.span.columns)
-    found = con.execute(f"SELECT min(snapshot) FROM ({changes}) WHERE kind <> 'insert'").fetchone()
+    found = con.execute(
+        f"SELECT min(c.snapshot) FROM ({changes_sql(_EVENTS, part.job.span.columns)}) c {_OF_COMMITS}"
+        " WHERE kind <> 'insert'"
+    ).fetchone()
     if found and found[0] is not None:
         raise StreamStoppedError(
-            f"Snapshot {found[0]} updated or deleted rows of `{part.job.table}`.", remedy="Set `on_update`."
+            f"Snapshot {found[0]} updated or deleted rows of `{part.job.table}`, and the stream delivers inserted rows"
+            " only.",
+            remedy=ON_UPDATE,
         )
 
 
-def _reading(part: StreamPart, life: FileLife) -> ExitStack:
-    stack = ExitStack()
-    stack.enter_context(
-        translated_missing_file(part.engine, f"table `{part.job.table}`", life.file.path, part.job.remedy)
-    )
-    return stack
+def _translated(part: StreamPart, life: FileLife) -> AbstractContextManager[None]:
+    return translated_missing_file(part.engine, f"table `{part.job.table}`", life.file.path, part.job.remedy)
 
 
 def _as_expected(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -119,3 +119,25 @@ def test_indexes_change_no_plan_and_are_refused_where_none_uses_them(make_lake: 
         lake.maintain(operations=["merge"], tables=["t"])
         after = [plans.files(where) for where in [*CONDITIONS, "region = 'new'"]]
     assert [plans.files(where) for where in [*CONDITIONS, "region = 'new'"]] == after
+
+
+@catalogs(quick=[SQLITE])
+def test_files_without_a_partition_value_are_not_left_out(make_lake: MakeLake, backend: Backend) -> None:
+    if backend.catalog not in (SQLITE, POSTGRES):
+        return
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.create_table("t", {"region": "VARCHAR", "ts": "TIMESTAMP", "n": "BIGINT"}, partition_by=["region"])
+    write_days(lake, 0)
+    plans = Plans(lake)
+    with indexed(lake):
+        assert len(plans.files("region = 'r3'")) == 2
+        assert plans.narrowed == 1
+        for change in (
+            "DELETE FROM ducklake_file_partition_value WHERE partition_value = 'r3'",
+            "UPDATE ducklake_data_file SET partition_id = 99 WHERE data_file_id % 2 = 0",
+        ):
+            with lake.connect_metadata(read_only=False) as con:
+                con.execute(change)
+            with mock.patch("ducklake_orch.catalog.scan.live_files.ids_by_index", return_value=None):
+                expected = plans.lake.table("t").files(where="region = 'r3'")
+            assert lake.table("t").files(where="region = 'r3'") == expected

@@ -6,7 +6,7 @@ from tests.support.command_line import run
 
 
 def test_index_creates_the_indexes_and_drops_them(lake: DuckLake) -> None:
-    assert run("index").out == "The indexes are there.\n"
+    assert run("index").out == "The indexes exist.\n"
     assert indexed(lake)
     assert run("index", "--drop", "--json").json == {"indexes": False}
     assert not indexed(lake)

@@ -19,7 +19,7 @@ from ducklake_orch.errors import (
 )
 from tests.support.backends import SQLITE, Backend, catalogs
 from tests.support.lakes import MakeLake
-from tests.support.stream_batches import Row, StreamBatches
+from tests.support.stream_batches import Row, StreamBatches, kept
 from tests.support.table_steps import COMMON, MERGES, UPDATES, State, latest, rows_of, run, state, step
 
 
@@ -66,10 +66,12 @@ def test_streams_deliver_every_change_once_whatever_moves_the_rows(
     for number in range(4):
         step(lake, rng.choice(COMMON + more * 2), number * 20, rng.randrange(5))
     began = latest(lake)
+    # Merges of the engine drop the ids of updated rows, by which limits divide the rows of the start.
+    limits = [None] if more == MERGES else [None, 7, 50]
     streams = {
         "changes": StreamBatches(lake, start=0, changes=True, max_snapshots=rng.choice([None, 1, 3])),
-        "replica": StreamBatches(lake, start="earliest", changes=True, max_rows=rng.choice([None, 7, 50])),
-        "inserts": StreamBatches(lake, start="earliest", on_update="ignore", max_rows=rng.choice([None, 11])),
+        "replica": StreamBatches(lake, start="earliest", changes=True, max_rows=rng.choice(limits)),
+        "inserts": StreamBatches(lake, start="earliest", on_update="ignore", max_rows=rng.choice(limits)),
         "upserts": StreamBatches(lake, start=began + 1, on_update="changes", max_snapshots=rng.choice([None, 2])),
     }
     for number in range(4, 14):
@@ -127,10 +129,28 @@ def test_a_snapshot_or_a_time_starts_with_its_changes(lake: DuckLake) -> None:
     assert keys(StreamBatches(lake, start=0).rest()) == [1, 2, 3, 4, 5]
     time = next(snapshot.snapshot_time for snapshot in lake.snapshots() if snapshot.snapshot_id == second)
     assert keys(StreamBatches(lake, start=time).rest()) == [4, 5]
-    later = StreamBatches(lake, start=datetime.now(UTC) + timedelta(hours=1))
-    assert later.read() is None
+    assert StreamBatches(lake, start=latest(lake) + 1).read() is None
+    with pytest.raises(ConfigError, match="is in the future"):
+        StreamBatches(lake, start=datetime.now(UTC) + timedelta(hours=1))
+    with pytest.raises(SnapshotNotFoundError, match="`start` = 1000 is no snapshot"):
+        StreamBatches(lake, start=1000)
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest", 2])
+@pytest.mark.parametrize("max_rows", [None, 2])
+def test_the_first_batch_is_the_same_when_it_is_repeated_after_later_commits(
+    lake: DuckLake, start: Any, max_rows: int | None
+) -> None:
+    stream = StreamBatches(lake, start=start, max_rows=max_rows)
+    append(lake, 4)
+    append(lake, 5)
+    first = stream.read()
     append(lake, 6)
-    assert keys(later.rest()) == [6]
+    # Spark does not keep where the first batch began, and asks again, also in another process.
+    stream.restart()
+    (_, end, _) = stream.batches[0]
+    assert stream.rows(kept(stream.stream.first()), end) == first
+    assert keys([*(first or []), *stream.rest()]) == ([1, 2, 3] if start == "earliest" else []) + [4, 5, 6]
 
 
 # --- limits ----------------------------------------------------------------------------------------------------------
@@ -145,6 +165,29 @@ def test_limits_bound_batches_at_snapshots(lake: DuckLake) -> None:
     assert [len(batch) for batch in iter(by_rows.read, None) if batch is not None] == [4] * 5
     small = StreamBatches(lake, start=2, max_rows=1)
     assert [len(batch) for batch in iter(small.read, None) if batch is not None] == [2] * 10
+
+
+def test_a_query_that_ends_depends_on_no_old_snapshot_although_only_other_tables_change(lake: DuckLake) -> None:
+    stream = StreamBatches(lake)
+    for n in range(3):
+        lake.write(rows_of((n, "")), "other", mode="append")
+        stream.restart()
+        stream.stream.stop_at_latest()
+        assert list(stream.rest()) == []
+        expire(lake)
+    append(lake, 4)
+    stream.restart()
+    assert keys(stream.rest()) == [4]
+
+
+def test_limits_of_rows_know_how_many_rows_of_a_merged_file_each_snapshot_added(lake: DuckLake) -> None:
+    for key in range(10, 20):
+        append(lake, key, key + 100)
+    lake.maintain({"merge": {"min_files": 2}}, operations=["merge"], tables=["t"])
+    stream = StreamBatches(lake, start=2, max_rows=5)
+    sizes = [len(batch) for batch in iter(stream.read, None) if batch is not None]
+    assert sum(sizes) == 20
+    assert max(sizes) <= 6
 
 
 def test_commits_to_other_tables_make_no_batches_until_there_are_many(lake: DuckLake) -> None:
@@ -197,6 +240,45 @@ def test_flushes_and_compactions_are_no_changes(make_lake: MakeLake) -> None:
     assert not list(stream.rest())
     append(lake, 50)
     assert keys(stream.rest()) == [50]
+
+
+def test_rows_that_a_rewrite_moved_are_not_delivered_again_when_their_new_file_is_merged(lake: DuckLake) -> None:
+    streams = [StreamBatches(lake), StreamBatches(lake, on_update="ignore"), StreamBatches(lake, changes=True)]
+    lake.write(rows_of(*((key, "many") for key in range(10, 40))), "t", mode="append")
+    lake.delete("t", "k >= 35")
+    later = StreamBatches(lake)
+    for key in (50, 51):
+        lake.maintain({"rewrite": {"delete_threshold": 0.01}}, operations=["rewrite"], tables=["t"])
+        append(lake, key)
+        lake.maintain({"merge": {"min_files": 2}}, operations=["merge"], tables=["t"])
+    assert keys(later.rest()) == [50, 51]
+    with pytest.raises(StreamStoppedError):
+        list(streams[0].rest())
+    assert keys(streams[1].rest()) == [*range(10, 40), 50, 51]
+    changes = list(streams[2].rest())
+    assert Counter(row[3] for row in changes) == {"insert": 32, "delete": 5}
+
+
+def test_many_deletions_around_rewrites_deliver_each_inserted_row_once(lake: DuckLake) -> None:
+    stream = StreamBatches(lake, on_update="ignore")
+    for key in range(100, 120):
+        append(lake, key, key + 100)
+        lake.delete("t", f"k = {key}")
+        if key % 4 == 0:
+            lake.maintain({"rewrite": {"delete_threshold": 0.01}}, operations=["rewrite"], tables=["t"])
+    assert keys(stream.rest()) == [*range(100, 120), *range(200, 220)]
+
+
+@catalogs(sql_writes=True)
+def test_merges_of_the_engine_stop_a_stream_that_divides_rows_by_their_ids(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    for key in (1, 2, 3):
+        append(lake, key)
+    stream = StreamBatches(lake, start="earliest", max_rows=1)
+    assert keys(stream.read() or []) == [1]
+    run(lake, "CALL ducklake_merge_adjacent_files('lake')")
+    with pytest.raises(StreamStoppedError, match="of another engine, merged files"):
+        stream.read()
 
 
 def test_new_columns_stop_a_stream_which_goes_on_with_them_when_it_is_started_again(lake: DuckLake) -> None:

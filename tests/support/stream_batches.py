@@ -42,7 +42,6 @@ class StreamBatches:
             return None
         rows = self.rows(self.offset, end)
         self.batches.append((self.offset, end, rows))
-        self.stream.done(end)
         self.offset = end
         return rows
 

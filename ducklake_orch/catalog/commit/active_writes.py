@@ -39,7 +39,7 @@ _CHECK_S, _BRIEF_S, _RENEW_S = 20.0, 60.0, 300.0
 # process to renew its lease, so that lease is longer.
 _LAPSE_S, _HANDED_OVER_S = 1800.0, 86400.0
 # In seconds: the lease of a stream lapses when it has been silent for this long.
-STREAM_SILENT_S = 7 * 86400.0
+_STREAM_SILENT_S = 7 * 86400.0
 # The beginning of the ids of the leases of a stage, and of the writes that staged in it. They outlast the writes, whose
 # own leases end with them.
 _STAGE, _STAGED = "stage-", "staged-"
@@ -87,8 +87,11 @@ class Leases:
 
     @property
     def needed_since(self) -> datetime | None:
-        """Running writes may still read files that were retired at this time or later."""
-        return min((write.started_at - _CLOCKS_DIFFER for write in self.writes), default=None)
+        """Running writes may still read files that were retired at this time or later.
+
+        A stream reads only files of snapshots that are retained for it.
+        """
+        return min((write.started_at - _CLOCKS_DIFFER for write in self.writes if not write.is_stream), default=None)
 
     @property
     def write_ids(self) -> frozenset[str]:
@@ -172,14 +175,20 @@ def _record_lease(
     LEASES.write(config, f"recording the lease of {write.purpose}", record)
 
 
-def lease_stream(config: LakeConfig, name: str, table: str, snapshot: int) -> None:
-    """Record the lease of a stream, or renew it: maintenance keeps the snapshots from this one on."""
+def lease_stream(config: LakeConfig, name: str, table: str, snapshot: int) -> bool:
+    """Record the lease of a stream, or renew it: maintenance keeps the snapshots from this one on.
+
+    Returns:
+        Whether it is recorded.
+    """
     write_id = f"{_STREAM}{hashlib.sha256(name.encode()).hexdigest()[:32]}"
     write = Write(f"stream `{name}` of `{table}`", write_id=write_id)
     try:
-        _record_lease(config, write, snapshot, [], time.time(), STREAM_SILENT_S)
+        _record_lease(config, write, snapshot, [], time.time(), _STREAM_SILENT_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
         _log_failure(config, write, error)
+        return False
+    return True
 
 
 def lease_stage(

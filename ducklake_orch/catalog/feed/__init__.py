@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.feed.feed_reader import commits_table, read_changes
     from ducklake_orch.catalog.feed.followed_table import FollowedTable
     from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest, find_range
-    from ducklake_orch.catalog.feed.stream_position import Position, StreamRequest
+    from ducklake_orch.catalog.feed.stream_position import (
+        ON_UPDATE,
+        Position,
+        StreamRequest,
+        batch_start,
+        read_start,
+    )
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

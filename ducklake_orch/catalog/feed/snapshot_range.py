@@ -97,13 +97,9 @@ def find_range(metadata: Metadata, request: FeedRequest, newest: int, as_table: 
         ObjectNotFoundError: When the table does not exist at the end of the range.
         SnapshotNotFoundError: When the end of the range is not a snapshot.
     """
-    times = {
-        int(row[0]): int(row[1])
-        for row in metadata.rows(
-            f"SELECT snapshot_id, epoch_us(snapshot_time::TIMESTAMPTZ) FROM {metadata.table_sql('ducklake_snapshot')}"
-            f" WHERE snapshot_id <= {newest} ORDER BY snapshot_id"
-        )
-    }
+    # A stream asks often, and knows where it begins: the snapshots before that do not matter to it.
+    since = max(0, request.from_snapshot - 1) if as_table and request.from_snapshot is not None else 0
+    times = _times(metadata, f"snapshot_id BETWEEN {since} AND {newest}") or _times(metadata, "true")
     last = _last(request, times, newest)
     table = as_table or metadata.table(request.table, last)
     created = _created_in(metadata, table)
@@ -117,6 +113,15 @@ def find_range(metadata: Metadata, request: FeedRequest, newest: int, as_table: 
     first = max(first, created)
     commits, only_inserts = _commits(metadata, table, first, last, times) if first <= last else ((), True)
     return FeedRange(table, first, last, commits, only_inserts)
+
+
+def _times(metadata: Metadata, condition: str) -> dict[int, int]:
+    """Return the times of snapshots, in microseconds, by their ids."""
+    rows = metadata.rows(
+        f"SELECT snapshot_id, epoch_us(snapshot_time::TIMESTAMPTZ) FROM {metadata.table_sql('ducklake_snapshot')}"
+        f" WHERE {condition} ORDER BY snapshot_id"
+    )
+    return {int(row[0]): int(row[1]) for row in rows}
 
 
 def _last(request: FeedRequest, times: dict[int, int], newest: int) -> int:
@@ -176,6 +181,7 @@ def _commits(
         # Query the server directly: DuckDB may not know yet that another process has created the table.
         name = metadata.dialect.table(KEYS_TABLE)
         sql = f"select snapshot_id, idempotency_key from {name} where table_id = {table.table_id}"
+        sql += f" and snapshot_id between {first} and {last}"
         rows = metadata.rows(metadata.dialect.query(sql))
         keys = {int(row[0]): text(row[1]) for row in rows}
     name = metadata.table_sql("ducklake_snapshot_changes")

@@ -5,11 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ducklake_orch.catalog.metadata import maybe_int
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError
 
 STARTS = ("latest", "earliest")
+# What to do when rows are updated or deleted.
+ON_UPDATE = (
+    'Set `on_update="ignore"` to leave out such changes, `on_update="changes"` to also deliver the new versions of'
+    " updated rows, or `changes=True` for the change feed."
+)
 _CHOICES = {"on_update": ("error", "ignore", "changes"), "schema_evolution": ("error", "follow")}
 
 
@@ -86,20 +92,34 @@ class Position:
         snapshot: The snapshot up to which all changes are delivered.
         row: While the stream delivers the rows that the table has at the snapshot: those with lower row ids are
             delivered. Row ids stay the same when a compaction moves the rows to other files.
+        rows: The row id after the last one of these rows.
+        is_start: Whether it is where the stream starts. Spark does not keep that position, and asks for it again when
+            it repeats the first batch, which then has another one.
+        began: In the position after the first batch: where the stream started.
     """
 
     table: str
     snapshot: int
     row: int | None = None
+    rows: int | None = None
+    is_start: bool = False
+    began: "Position | None" = None
 
     @classmethod
     def of(cls, offset: Mapping[str, Any]) -> "Position":
         """Read a position from Spark's offset."""
         try:
-            row = offset.get("row")
-            return cls(str(offset["table"]), int(offset["snapshot"]), None if row is None else int(row))
-        except (KeyError, TypeError, ValueError):
-            text = dict(offset)
+            began = offset.get("began")
+            return cls(
+                str(offset["table"]),
+                int(offset["snapshot"]),
+                maybe_int(offset.get("row")),
+                maybe_int(offset.get("rows")),
+                bool(offset.get("is_start")),
+                None if began is None else cls.of(began),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError):
+            text = str(offset)
         raise ConfigError(
             f"The checkpoint of the stream has the offset {text}, which is of another source.",
             remedy="Give each query its own checkpoint.",
@@ -108,5 +128,27 @@ class Position:
     @property
     def offset(self) -> dict[str, Any]:
         """The position as Spark's offset."""
-        place = {"table": self.table, "snapshot": self.snapshot}
-        return place if self.row is None else {**place, "row": self.row}
+        values = {"table": self.table, "snapshot": self.snapshot, "row": self.row, "rows": self.rows}
+        values |= {"is_start": self.is_start or None, "began": None if self.began is None else self.began.offset}
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def batch_start(start: Position, end: Position) -> Position:
+    """Return where a batch begins.
+
+    Args:
+        start: Where it begins according to Spark. For the first batch, that may be a later snapshot than when the batch
+            was planned.
+        end: Where it ends.
+    """
+    return end.began if start.is_start and end.began is not None else start
+
+
+def read_start(text: str) -> str | int | datetime:
+    """Read a start that is given as text."""
+    if text.isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return text

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.catalog_clock import Clock, read_clock
     from ducklake_orch.catalog.metadata.catalog_indexes import (
         INDEXED_LENGTH,
-        INDEXED_VALUE,
         create_indexes,
         drop_indexes,
         has_indexes,
+        indexed_value,
     )
     from ducklake_orch.catalog.metadata.cell_values import maybe_int, text, truth
     from ducklake_orch.catalog.metadata.change_tokens import (

@@ -6,32 +6,37 @@ The indexes are created on request. Other engines keep them up to date without k
 
 from collections.abc import Callable
 from types import MappingProxyType
+from typing import Any
 
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
 from ducklake_orch.catalog.metadata.transaction import MetadataTransaction
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.dialects import Dialect, dialect_of
 from ducklake_orch.engine.exactly_once import Write, commit_through, refuse_read_only
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import UnsupportedStatementError
 
 # PostgreSQL refuses rows whose indexed values are longer than 2,700 bytes, so that a longer value could not be stored.
 INDEXED_LENGTH = 200
-INDEXED_VALUE = f"substr(partition_value, 1, {INDEXED_LENGTH})"
 VALUES_INDEX = "ducklake_orch_partition_values"
-# The columns of each index, in SQL that every catalog accepts, by its name and its table.
+# The columns of each index by its name and its table; `{value}` stands for `indexed_value`.
 _INDEXES = MappingProxyType(
     {
         (
             VALUES_INDEX,
             "ducklake_file_partition_value",
-        ): f"table_id, partition_key_index, {INDEXED_VALUE}, data_file_id",
+        ): "table_id, partition_key_index, {value}, data_file_id",
         ("ducklake_orch_values_of_files", "ducklake_file_partition_value"): "data_file_id",
         ("ducklake_orch_files_by_keys", "ducklake_data_file"): "table_id, partition_id",
         ("ducklake_orch_statistics_of_files", "ducklake_file_column_stats"): "data_file_id, column_id",
         ("ducklake_orch_deletes_of_files", "ducklake_delete_file"): "data_file_id",
     }
 )
+
+
+def indexed_value(dialect: Dialect[Any]) -> str:
+    """Return the SQL of the part of a partition value that is indexed."""
+    return dialect.by_bytes(f"substr(partition_value, 1, {INDEXED_LENGTH})")
 
 
 def has_indexes(metadata: Metadata) -> bool:
@@ -49,7 +54,8 @@ def create_indexes(config: LakeConfig) -> None:
 
     def create(transaction: MetadataTransaction) -> None:
         for (name, table), columns in _INDEXES.items():
-            transaction.change(table, f"CREATE INDEX IF NOT EXISTS {name} ON {{}} ({columns})")
+            indexed = columns.format(value=indexed_value(transaction.dialect))
+            transaction.change(table, f"CREATE INDEX IF NOT EXISTS {name} ON {{}} ({indexed})")
 
     _change(config, "creating indexes", create)
 

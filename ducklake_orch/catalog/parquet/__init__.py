@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.parquet.live_row_count import count_rows
     from ducklake_orch.catalog.parquet.live_rows_sql import (
         encrypted_columns,
+        has_own,
         parquet_sql,
         placed_rows_sql,
         read_columns,

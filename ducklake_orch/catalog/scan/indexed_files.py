@@ -5,17 +5,18 @@ them a condition admits, with the same SQL that decides about files. Only the fi
 the catalog, with their statistics, and judged. So the result is the same as without indexes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import groupby
 
 import duckdb
 
 from ducklake_orch.catalog.metadata import (
     INDEXED_LENGTH,
-    INDEXED_VALUE,
     PartitionSpec,
     TableHistory,
     has_indexes,
+    indexed_value,
+    maybe_int,
     text,
 )
 from ducklake_orch.catalog.scan.column_bounds import STATISTICS, Facts
@@ -44,6 +45,8 @@ def ids_by_index(history: TableHistory, facts: Facts, condition: str) -> str | N
     admitted = {spec.partition_id: lookup.admitted(spec, keys) for spec, keys in used.items()}
     if not any(admitted.values()):
         return None
+    if not lookup.is_complete({n for values in admitted.values() for n in values}):
+        return None
     everything = [partition_id for partition_id, values in admitted.items() if not values]
     return " union all ".join(
         [lookup.files_of_specs(everything), *(lookup.files_with(values) for values in admitted.values() if values)]
@@ -58,6 +61,29 @@ class _Lookup:
         self._of_table = f"table_id = {history.table.table_id}"
         self._keys = max(len(spec.fields) for spec in history.specs)
         self._known: dict[int, Sequence[str | None]] = {}
+        self._value = indexed_value(history.metadata.dialect)
+
+    def is_complete(self, keys: Set[int]) -> bool:
+        """Return whether the files of all specs with these keys have a value for each; some writers leave some out."""
+        metadata = self._history.metadata
+        table, values = (
+            metadata.dialect.table(name) for name in ("ducklake_data_file", "ducklake_file_partition_value")
+        )
+        of_specs = self._counts(f"select partition_id, count(*) as n from {table}", "partition_id")
+        of_keys = self._counts(f"select partition_key_index, count(*) as n from {values}", "partition_key_index")
+        lengths = {spec.partition_id: len(spec.fields) for spec in self._history.specs}
+        if not of_specs.keys() <= {None, *lengths}:
+            return False
+        return all(
+            of_keys.get(n, 0)
+            == sum(files for spec, files in of_specs.items() if spec is not None and lengths[spec] > n)
+            for n in keys
+        )
+
+    def _counts(self, select: str, by: str) -> dict[int | None, int]:
+        metadata = self._history.metadata
+        rows = metadata.rows(metadata.dialect.query(f"{select} where {self._of_table} group by {by}"))
+        return {maybe_int(number): int(count) for number, count in rows}
 
     def admitted(self, spec: PartitionSpec, keys: Sequence[int]) -> Values:
         """Return the values that files of a spec can have, for the keys that rule out most of their values."""
@@ -79,10 +105,10 @@ class _Lookup:
             metadata = self._history.metadata
             table = metadata.dialect.table("ducklake_file_partition_value")
             next_value = (
-                f"select {INDEXED_VALUE} from {table} where {self._of_table} and partition_key_index = {n}"
-                f" and partition_value is not null{{after}} order by {INDEXED_VALUE} limit 1"
+                f"select {self._value} from {table} where {self._of_table} and partition_key_index = {n}"
+                f" and partition_value is not null{{after}} order by {self._value} limit 1"
             )
-            after = next_value.format(after=f" and {INDEXED_VALUE} > v.x")
+            after = next_value.format(after=f" and {self._value} > v.x")
             rows = metadata.rows(
                 metadata.dialect.query(
                     f"with recursive v(x) as (select ({next_value.format(after='')}) as x union all"
@@ -136,7 +162,7 @@ class _Lookup:
         for n, kept in values.items():
             select = f"select data_file_id from {table} where {self._of_table} and partition_key_index = {n} and"
             texts = ", ".join(dialect.text_literal(value) for value in kept if value is not None)
-            parts = [f"{select} {INDEXED_VALUE} in ({texts})"] if texts else []
+            parts = [f"{select} {self._value} in ({texts})"] if texts else []
             parts += [f"{select} partition_value is null"] if None in kept else []
             of_key = " union all ".join(parts or [f"{select} 1 = 0"])
             queries.append(f"select data_file_id from ({of_key}) q")

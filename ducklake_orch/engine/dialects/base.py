@@ -165,6 +165,10 @@ class Dialect(Generic[CatalogT]):
         """Return a text as a literal of the catalog's own SQL, to store in a text column."""
         return literal(text)
 
+    def by_bytes(self, expression: str) -> str:
+        """Return a text so that the catalog's own SQL compares and sorts it by its bytes, in indexes as well."""
+        return expression
+
     def key_type(self, length: int) -> str:
         """Return the type of a column that is part of a primary key and compares texts exactly."""
         return "VARCHAR"

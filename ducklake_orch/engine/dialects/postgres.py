@@ -79,6 +79,10 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     def typed_text(self, text: str) -> str:
         return self.text_literal(text)
 
+    def by_bytes(self, expression: str) -> str:
+        # The order of other collations changes when the operating system is upgraded, and indexes are then wrong.
+        return f'({expression}) COLLATE "C"'
+
     def key_type(self, length: int) -> str:
         return "TEXT"
 
