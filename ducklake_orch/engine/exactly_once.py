@@ -173,7 +173,7 @@ def commit_through(
             session.reopen()
         try:
             with session.queue(write.purpose) as still_held, _no_renumbering(session, when=write.doubt is not None):
-                with phase("commit"), session.instance.safe_threads(session.config):
+                with phase("commit"):
                     return _attempt(opening(session), session, write, work, last, still_held)
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{write.purpose} failed")

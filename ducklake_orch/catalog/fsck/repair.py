@@ -35,9 +35,14 @@ def run_repairs(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
             # A catalog that was attached earlier may not show newer tables.
             session.instance.root.execute(statement)
         write = Write("repairing the lake", CommitInfo(message="ducklake-orch fsck --repair"))
-        return commit_through(
-            MetadataTransaction, session, write, lambda transaction: _repair(transaction, write, known), settle=False
-        )
+        with session.instance.safe_threads(config):
+            return commit_through(
+                MetadataTransaction,
+                session,
+                write,
+                lambda transaction: _repair(transaction, write, known),
+                settle=False,
+            )
 
 
 def _repair(transaction: MetadataTransaction, write: Write, known: Mapping[str, Rows]) -> int | None:

@@ -82,5 +82,5 @@ def _refuse_unused(config: LakeConfig) -> None:
 
 def _change(config: LakeConfig, purpose: str, work: Callable[[MetadataTransaction], None]) -> None:
     write = Write(purpose, marked=False, repeatable=True)
-    with open_session(config, entering=False) as session:
+    with open_session(config, entering=False) as session, session.instance.safe_threads(config):
         commit_through(MetadataTransaction, session, write, work, settle=False)

@@ -58,7 +58,8 @@ class OwnTable:
         with open_session(config, entering=False) as session:
             for table in tables:
                 create_before_transaction(session, table.name, table.columns)
-            commit_through(MetadataTransaction, session, write, attempt, settle=False)
+            with session.instance.safe_threads(config):
+                commit_through(MetadataTransaction, session, write, attempt, settle=False)
 
 
 def create_before_transaction(session: Session, name: str, columns: str) -> None:
