@@ -22,7 +22,6 @@ from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.attach import Access, attach_statements, secret_statements, setting_statements
 from ducklake_orch.engine.connection import LakeConnection
-from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import run, run_setting
 from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.engine.locks import LOCK_ALIAS
@@ -88,10 +87,6 @@ class Instance:
         finally:
             self.root.execute("SET threads = 1")
             self.has_one_thread = True
-
-    def safe_threads(self, config: LakeConfig) -> contextlib.AbstractContextManager[None]:
-        """Return a context for transactions on metadata tables: one thread where several could crash the process."""
-        return contextlib.nullcontext() if dialect_of(config).scans_in_threads else self.one_thread()
 
     def close(self, config: LakeConfig) -> None:
         """Detach and close the instance; without DETACH the engine leaks memory and, on SQLite, locks."""

@@ -26,8 +26,7 @@ import pyarrow as pa
 
 from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.catalog.commit import idempotency
-from ducklake_orch.catalog.metadata import Metadata
-from ducklake_orch.engine.exactly_once import commit_through
+from ducklake_orch.catalog.metadata import Metadata, commit_metadata
 from ducklake_orch.engine.session import open_session
 from tests.benchmarks.bench_plan import database
 
@@ -60,14 +59,14 @@ def bulk(lake: DuckLake, folder: Path, count: int) -> tuple[float, float, float]
     def measured(*args: Any, **kwargs: Any) -> Any:
         started = time.perf_counter()
         try:
-            return commit_through(*args, **kwargs)
+            return commit_metadata(*args, **kwargs)
         finally:
             alone.append(time.perf_counter() - started)
 
     for name in (f"ours_{count}", f"theirs_{count}"):
         lake.create_table(name, columns)
     mine = make_files(folder / f"ours-{count}", count)
-    with mock.patch("ducklake_orch.catalog.commit.native_commit.commit_through", measured):
+    with mock.patch("ducklake_orch.catalog.commit.native_commit.commit_metadata", measured):
         ours = timed(lambda: lake.add_files(f"ours_{count}", mine))
     make_files(folder / f"theirs-{count}", count)
     glob = f"{folder}/theirs-{count}/*.parquet"

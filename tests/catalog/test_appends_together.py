@@ -311,7 +311,7 @@ def test_an_interrupt_after_the_commit_leaves_each_append_once(
 
 def interrupt_once_after_commit(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     """Interrupt the thread that commits for others once, when it closes its session."""
-    prepare, commit = sessions._prepare_for_reuse, consecutive_snapshots.commit_through
+    prepare, commit = sessions._prepare_for_reuse, consecutive_snapshots.commit_metadata
     threads, interrupts = list[int](), list[None]()
 
     def committed(*args: Any, **more: Any) -> Any:
@@ -326,7 +326,7 @@ def interrupt_once_after_commit(monkeypatch: pytest.MonkeyPatch) -> list[None]:
             raise KeyboardInterrupt
         return kept
 
-    monkeypatch.setattr(consecutive_snapshots, "commit_through", committed)
+    monkeypatch.setattr(consecutive_snapshots, "commit_metadata", committed)
     monkeypatch.setattr(sessions, "_prepare_for_reuse", interrupted)
     return interrupts
 

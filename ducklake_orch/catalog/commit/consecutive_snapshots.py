@@ -8,8 +8,8 @@ from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare_change
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
 from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
-from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, NewFile, Relation, format_tokens
-from ducklake_orch.engine.exactly_once import Write, commit_through, unknown_outcome
+from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, NewFile, Relation, commit_metadata, format_tokens
+from ducklake_orch.engine.exactly_once import Write, unknown_outcome
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import DuckLakeOrchError, StalePlanError
 
@@ -86,8 +86,7 @@ def commit_appends(session: Session, change: TableChange, appends: Sequence[Appe
 
     for append in appends:
         append.committed_as = first
-    with session.instance.one_thread():
-        results = commit_through(MetadataTransaction, session, first, work, settle=False)
+    results = commit_metadata(session, first, work)
     begin = results[0].snapshot_id if first.after is None else first.after
     for number, (append, result) in enumerate(zip(appends, results, strict=True), begin):
         append.done = replace(result, snapshot_id=number, previous_snapshot_id=number - 1)

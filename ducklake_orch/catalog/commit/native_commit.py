@@ -13,8 +13,8 @@ from ducklake_orch.catalog.commit.serializable_reads import Reads, judge_reads
 from ducklake_orch.catalog.commit.staged_files import prepare_change
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
 from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
-from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, Token, format_tokens
-from ducklake_orch.engine.exactly_once import Write, commit_through
+from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, Token, commit_metadata, format_tokens
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_superseded
 
@@ -64,8 +64,7 @@ def commit_changes(
         parts = [TableCommit(transaction, write, *part, written) for part in zip(changes, ready, strict=True)]
         return _Commit(transaction, write, parts, key, reads, closing).run()
 
-    with session.instance.one_thread():
-        results = commit_through(MetadataTransaction, session, write, work, settle=False)
+    results = commit_metadata(session, write, work)
     pairs = list(zip(changes, results, strict=True))
     for change, _ in pairs:
         record_change(session.config, change)

@@ -6,10 +6,10 @@ from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
 from ducklake_orch.catalog.fsck.repair_context import RepairContext
 from ducklake_orch.catalog.fsck.repair_list import REPAIRS
 from ducklake_orch.catalog.fsck.repairs import Repair, Rows
-from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, format_tokens
+from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, commit_metadata, format_tokens
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.exactly_once import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.results import CommitInfo
@@ -35,14 +35,7 @@ def run_repairs(config: LakeConfig, known: Mapping[str, Rows]) -> int | None:
             # A catalog that was attached earlier may not show newer tables.
             session.instance.root.execute(statement)
         write = Write("repairing the lake", CommitInfo(message="ducklake-orch fsck --repair"))
-        with session.instance.safe_threads(config):
-            return commit_through(
-                MetadataTransaction,
-                session,
-                write,
-                lambda transaction: _repair(transaction, write, known),
-                settle=False,
-            )
+        return commit_metadata(session, write, lambda transaction: _repair(transaction, write, known))
 
 
 def _repair(transaction: MetadataTransaction, write: Write, known: Mapping[str, Rows]) -> int | None:

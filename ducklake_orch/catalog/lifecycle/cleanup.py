@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ducklake_orch.catalog.commit import read_leases
-from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, canonical, paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.metadata import (
+    Metadata,
+    canonical,
+    commit_metadata,
+    paths_of_tables,
+    scheduled_paths,
+)
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.bulk_delete import delete_files
-from ducklake_orch.engine.exactly_once import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.session import open_session
 
@@ -65,15 +71,13 @@ def clean_up(config: LakeConfig, before: datetime, *, only: Collection[str] | No
     fault_point("files.deleted")
     deleted = {number: path for number, path in to_delete.items() if path not in failed}
     if deleted:
-        with open_session(config, entering=False) as session, session.instance.one_thread():
-            commit_through(
-                MetadataTransaction,
+        with open_session(config, entering=False) as session:
+            commit_metadata(
                 session,
                 Write(purpose, marked=False, repeatable=True),
                 lambda transaction: transaction.change_each(
                     "ducklake_files_scheduled_for_deletion", "DELETE FROM {} WHERE", "data_file_id", list(deleted)
                 ),
-                settle=False,
             )
     return Cleanup(len(deleted), tuple(deleted.values()), found.needed_by_writes, found.in_use, failed)
 

@@ -20,11 +20,12 @@ from ducklake_orch.catalog.metadata import (
     NewFile,
     TableDef,
     Token,
+    commit_metadata,
     deletions_table,
     format_tokens,
 )
 from ducklake_orch.catalog.parquet import FileLife
-from ducklake_orch.engine.exactly_once import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 
@@ -90,14 +91,9 @@ def commit_compacted(
     session: Session, write: Write, way: Way, table: TableDef, compacted: Sequence[Compacted]
 ) -> CommittedCompaction:
     """Commit compacted files of one table, as one snapshot."""
-    with session.instance.one_thread():
-        placed = commit_through(
-            MetadataTransaction,
-            session,
-            write,
-            lambda transaction: _Commit(transaction, write, way, table, compacted).run(),
-            settle=False,
-        )
+    placed = commit_metadata(
+        session, write, lambda transaction: _Commit(transaction, write, way, table, compacted).run()
+    )
     write.kept = frozenset([*(path for replacement in placed.done for path in replacement.paths), *placed.delete_files])
     if write.after is not None and placed.done:  # the reply to COMMIT was lost, and the commit was found by its mark
         placed = replace(placed, snapshot_id=write.after)

@@ -17,12 +17,13 @@ from ducklake_orch.catalog.metadata import (
     MetadataTransaction,
     Relation,
     absolute_paths,
+    commit_metadata,
     table_folders,
     tables_with_ended_rows,
     text,
 )
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.exactly_once import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.session import open_session
 
 SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "BOOLEAN"}
@@ -113,8 +114,8 @@ def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | 
             _remove(transaction, found)
         return found.expiry
 
-    with open_session(config, entering=False) as session, session.instance.one_thread():
-        return commit_through(MetadataTransaction, session, write, work, settle=False)
+    with open_session(config, entering=False) as session:
+        return commit_metadata(session, write, work)
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,12 @@ from ducklake_orch.catalog.metadata import (
     NewDeleteFile,
     TableDef,
     Token,
+    commit_metadata,
     format_tokens,
     table_exists,
 )
 from ducklake_orch.catalog.parquet import FileLife
-from ducklake_orch.engine.exactly_once import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import StalePlanError, TableDroppedError
@@ -76,14 +77,7 @@ def commit_flushed(session: Session, write: Write, table: TableDef, flushed: Flu
     Raises:
         StalePlanError: When rows or files of the slice have changed since it was planned.
     """
-    with session.instance.one_thread():
-        snapshot = commit_through(
-            MetadataTransaction,
-            session,
-            write,
-            lambda transaction: _commit(transaction, write, table, flushed),
-            settle=False,
-        )
+    snapshot = commit_metadata(session, write, lambda transaction: _commit(transaction, write, table, flushed))
     write.kept = flushed.paths
     # `write.after` is set if the reply to COMMIT was lost and the commit was found by its mark.
     return snapshot if write.after is None else write.after

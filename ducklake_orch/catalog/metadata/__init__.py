@@ -109,7 +109,7 @@ if TYPE_CHECKING:
         VariantStats,
     )
     from ducklake_orch.catalog.metadata.table_reader import build_columns
-    from ducklake_orch.catalog.metadata.transaction import NOW, MetadataTransaction
+    from ducklake_orch.catalog.metadata.transaction import NOW, MetadataTransaction, commit_metadata
     from ducklake_orch.catalog.metadata.type_names import (
         INEXACT_IN_PARQUET,
         NESTED,

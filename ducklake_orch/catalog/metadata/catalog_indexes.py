@@ -9,10 +9,10 @@ from types import MappingProxyType
 from typing import Any
 
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
-from ducklake_orch.catalog.metadata.transaction import MetadataTransaction
+from ducklake_orch.catalog.metadata.transaction import MetadataTransaction, commit_metadata
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import Dialect, dialect_of
-from ducklake_orch.engine.exactly_once import Write, commit_through, refuse_read_only
+from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import UnsupportedStatementError
 
@@ -82,5 +82,5 @@ def _refuse_unused(config: LakeConfig) -> None:
 
 def _change(config: LakeConfig, purpose: str, work: Callable[[MetadataTransaction], None]) -> None:
     write = Write(purpose, marked=False, repeatable=True)
-    with open_session(config, entering=False) as session, session.instance.safe_threads(config):
-        commit_through(MetadataTransaction, session, write, work, settle=False)
+    with open_session(config, entering=False) as session:
+        commit_metadata(session, write, work)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
-from ducklake_orch.catalog.metadata.transaction import MetadataTransaction
+from ducklake_orch.catalog.metadata.transaction import MetadataTransaction, commit_metadata
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.exactly_once import Write, commit_through
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.session import Session, open_session
 
 
@@ -58,8 +58,7 @@ class OwnTable:
         with open_session(config, entering=False) as session:
             for table in tables:
                 create_before_transaction(session, table.name, table.columns)
-            with session.instance.safe_threads(config):
-                commit_through(MetadataTransaction, session, write, attempt, settle=False)
+            commit_metadata(session, write, attempt)
 
 
 def create_before_transaction(session: Session, name: str, columns: str) -> None:

@@ -5,7 +5,7 @@ number of tables and files.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
@@ -245,7 +245,8 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
         doing: The purpose of the read, for error messages.
     """
     failure: DuckLakeOrchError | None = None
-    with session.instance.safe_threads(session.config), closing(session.instance.root.cursor()) as con:
+    in_threads = dialect_of(session.config).scans_in_threads
+    with nullcontext() if in_threads else session.instance.one_thread(), closing(session.instance.root.cursor()) as con:
         try:
             con.execute("BEGIN")
             reader = Metadata(con, session.config)

@@ -6,10 +6,10 @@ takes about a millisecond.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import duckdb
 
@@ -17,12 +17,13 @@ from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
 from ducklake_orch.catalog.metadata.staged_rows import Relation
 from ducklake_orch.catalog.metadata.table_model import SnapshotRow
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.exactly_once import Write
+from ducklake_orch.engine.exactly_once import Write, commit_through
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.session import Session
 
 log = logging.getLogger("ducklake_orch")
+T = TypeVar("T")
 # The most ids in one statement: MySQL accepts packets of up to 16 MiB.
 _IDS_IN_ONE_STATEMENT = 10_000
 # The length of statements that wait, in characters, at which they are sent.
@@ -212,6 +213,21 @@ class MetadataTransaction:
         self._statements += 1
         fault_point(f"statement.{self._statements}")
         (con or self.con).execute(sql).fetchall()  # a query that changes rows runs only while its result is fetched
+
+
+def commit_metadata(session: Session, write: Write, work: Callable[[MetadataTransaction], T]) -> T:
+    """Run `work` in a transaction on the metadata tables, and retry transient failures.
+
+    On one thread: on SQLite, threads that scan several metadata tables of a transaction could crash the process, and
+    elsewhere the threads of busy processes would only wait for each other.
+
+    Args:
+        session: The lake; it need not be entered.
+        write: Identity of the transaction.
+        work: Runs the statements; every attempt calls it again.
+    """
+    with session.instance.one_thread():
+        return commit_through(MetadataTransaction, session, write, work, settle=False)
 
 
 class _OwnMetadata(Metadata):
