@@ -4,20 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-
-from ducklake_orch.catalog.metadata import ColumnDef, DataFile, MappedName
+from ducklake_orch.catalog.metadata import ColumnDef, MappedName
 from ducklake_orch.catalog.parquet import (
     FileColumn,
     FileLife,
     Span,
-    encrypted_columns,
     events_sql,
     file_versions,
-    read_columns,
     stored_columns,
 )
-from ducklake_orch.spark.read_task import ROWS_AT_ONCE, translated_missing_file
+from ducklake_orch.spark.read_task import ROWS_AT_ONCE, stored_in, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
@@ -56,16 +52,10 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
         with open_engine(spec) as con:
             for life in files:
                 with translated_missing_file(spec, f"table `{job.table}`", life.file.path, job.remedy):
-                    events = events_sql(versions_in(job, life, columns_in(con, job, life.file)), job.span, exported)
+                    events = events_sql(
+                        versions_in(job, life, stored_in(con, job.schemas, life.file)), job.span, exported
+                    )
                     yield from con.execute(events).to_arrow_reader(ROWS_AT_ONCE)
-
-
-def columns_in(con: duckdb.DuckDBPyConnection, job: FeedJob, file: DataFile) -> tuple[FileColumn, ...]:
-    """Return the columns of a file, from its footer."""
-    if file.encryption_key:
-        return encrypted_columns(con, file, job.schemas[file.schema_version])
-    (found,) = read_columns(con, [file.path]).values()
-    return found
 
 
 def versions_in(job: FeedJob, life: FileLife, found: tuple[FileColumn, ...]) -> str:

@@ -25,6 +25,7 @@ from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
 
 ROWS_AT_ONCE = 16_384
+Schemas = Mapping[int, tuple[ColumnDef, ...]]
 _MISSING = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
 
 
@@ -96,7 +97,7 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
                 where = f"table `{job.table}` at snapshot {job.snapshot}"
                 with translated_missing_file(spec, where, file.path, job.remedy):
                     deleted = piece.inlined_deletes.get(file.data_file_id, ())
-                    sql = _rows_sql(job, file, stored_in(con, job, file), deleted)
+                    sql = _rows_sql(job, file, stored_in(con, job.schemas, file), deleted)
                     yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
 
 
@@ -116,10 +117,10 @@ def translated_missing_file(spec: EngineSpec, where: str, path: str, remedy: str
         raise failure from None
 
 
-def stored_in(con: duckdb.DuckDBPyConnection, job: ReadJob, file: DataFile) -> tuple[FileColumn, ...]:
-    """Return the columns of a file."""
+def stored_in(con: duckdb.DuckDBPyConnection, schemas: Schemas, file: DataFile) -> tuple[FileColumn, ...]:
+    """Return the columns of a file, from its footer; those of an encrypted file from its version of the schema."""
     if file.encryption_key:
-        return encrypted_columns(con, file, job.schemas[file.schema_version])
+        return encrypted_columns(con, file, schemas[file.schema_version])
     (found,) = read_columns(con, [file.path]).values()
     return found
 

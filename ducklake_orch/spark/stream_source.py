@@ -16,7 +16,7 @@ from ducklake_orch.catalog.feed import (
     batch_start,
     commits_table,
     find_range,
-    plan_feed,
+    plan_range,
     read_start,
     refuse_own_names,
 )
@@ -212,33 +212,20 @@ class TableStream:
                 self._followed.refuse_expired(metadata, low)
                 parts += self._rows(metadata, table, low, high.row if high.snapshot == low.snapshot else None)
             if high.snapshot > low.snapshot:
-                for first, last in self._ranges(metadata, table, low.snapshot + 1, high.snapshot):
-                    parts += self._changes(metadata, table, first, last)
+                parts += self._changes(metadata, table, low.snapshot + 1, high.snapshot)
         return parts
 
-    def _ranges(self, metadata: Metadata, table: TableDef, first: int, last: int) -> Iterator[tuple[int, int]]:
-        """Split a range of snapshots, so that tasks share the work. Changes of two snapshots never belong together."""
-        span = find_range(metadata, FeedRequest(self.request.table, first, last), last, table)
-        commits = [commit for commit in span.commits if commit.concerns_table]
-        if span.only_inserts or not commits:
-            yield first, last
-            return
-        size = -(-len(commits) // _MOST_TASKS)
-        for start in range(0, len(commits), size):
-            group = commits[start : start + size]
-            yield group[0].snapshot_id, group[-1].snapshot_id
-
     def _changes(self, metadata: Metadata, table: TableDef, first: int, last: int) -> Iterator[StreamPart]:
-        plan = plan_feed(metadata, FeedRequest(self.request.table, first, last), last, table)
-        refuse_vectors([life.file for life in plan.files])
-        part = replace(
-            self._part(feed_job(plan), inlined_events(metadata, plan), commits_table(plan.range.commits)),
-            only_inserts=plan.range.only_inserts,
-        )
-        if plan.range.only_inserts:
-            yield from _by_files(part, plan.files)
-        elif plan.files or part.inlined is not None:
-            yield replace(part, files=plan.files)
+        found = find_range(metadata, FeedRequest(self.request.table, first, last), last, table)
+        # Tasks share the work: changes of two snapshots never belong together.
+        for feed_range in [found] if found.only_inserts else found.divided(_MOST_TASKS):
+            plan = plan_range(metadata, feed_range)
+            refuse_vectors([life.file for life in plan.files])
+            part = self._part(feed_job(plan), inlined_events(metadata, plan), commits_table(feed_range.commits))
+            if feed_range.only_inserts:
+                yield from _by_files(part, plan.files)
+            elif plan.files or part.inlined is not None:
+                yield replace(part, only_inserts=False, files=plan.files)
 
     def _part(self, job: FeedJob, inlined: pa.Table | None, commits: pa.Table) -> StreamPart:
         return StreamPart(
@@ -264,8 +251,7 @@ class TableStream:
         found = inlined_versions(TableHistory(metadata, table), table.columns, live(at))
         queries = [f"({rows.sql(inlined_versions_sql(one, table.columns), span)})" for one in found]
         inlined = metadata.con.execute(" UNION ALL ".join(queries)).to_arrow_table() if queries else None
-        encrypted = {file.schema_version for file in scan.files if file.encryption_key}
-        schemas = {version: columns for version, columns in scan.schemas.items() if version in encrypted}
+        schemas = {file.schema_version: scan.schemas[file.schema_version] for file in scan.files if file.encryption_key}
         job = FeedJob(str(table), span, scan.mappings, schemas, RETENTION)
         commit = Commit(at, metadata.snapshot_time(at) or 0, None, None)
         part = replace(self._part(job, inlined, commits_table([commit])), rows=rows)

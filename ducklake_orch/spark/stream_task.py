@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from ducklake_orch.catalog.feed import ON_UPDATE
+from ducklake_orch.catalog.feed import rows_changed
 from ducklake_orch.catalog.metadata import ROW_ID_FIELD, DataFile
 from ducklake_orch.catalog.parquet import (
     FileColumn,
@@ -21,9 +21,8 @@ from ducklake_orch.catalog.parquet import (
     short,
 )
 from ducklake_orch.engine.quoting import identifier
-from ducklake_orch.errors import StreamStoppedError
-from ducklake_orch.spark.feed_task import FeedJob, columns_in, versions_in
-from ducklake_orch.spark.read_task import ROWS_AT_ONCE, translated_missing_file
+from ducklake_orch.spark.feed_task import FeedJob, versions_in
+from ducklake_orch.spark.read_task import ROWS_AT_ONCE, stored_in, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import unpacked
 from ducklake_orch.spark.types import exported
@@ -135,7 +134,7 @@ def _separately(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa
     """Read one file after the other."""
     for life in part.files:
         with _translated(part, life):
-            found = columns_in(con, part.job, life.file)
+            found = stored_in(con, part.job.schemas, life.file)
             if part.rows is not None and not part.rows.may_be_in(life.file, found):
                 continue
             events = part.events(versions_in(part.job, life, found))
@@ -149,7 +148,7 @@ def _together(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa.R
     sources = [f"FROM {_INLINED}"] if part.inlined is not None else []
     for n, life in enumerate(part.files):
         with _translated(part, life):
-            events = part.events(versions_in(part.job, life, columns_in(con, part.job, life.file)))
+            events = part.events(versions_in(part.job, life, stored_in(con, part.job.schemas, life.file)))
             con.execute(f"CREATE TEMP TABLE {_EVENTS}_{n} AS {events}")
         sources.append(f"FROM {_EVENTS}_{n}")
     if not sources:
@@ -167,11 +166,7 @@ def _refuse_changes(con: duckdb.DuckDBPyConnection, part: StreamPart) -> None:
         " WHERE kind <> 'insert'"
     ).fetchone()
     if found and found[0] is not None:
-        raise StreamStoppedError(
-            f"Snapshot {found[0]} updated or deleted rows of `{part.job.table}`, and the stream delivers inserted rows"
-            " only.",
-            remedy=ON_UPDATE,
-        )
+        raise rows_changed(found[0], part.job.table)
 
 
 def _translated(part: StreamPart, life: FileLife) -> AbstractContextManager[None]:

@@ -49,18 +49,21 @@ class FeedPlan:
     schemas: Mapping[int, tuple[ColumnDef, ...]]
 
 
-def plan_feed(metadata: Metadata, request: FeedRequest, newest: int, as_table: TableDef | None = None) -> FeedPlan:
+def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan:
     """Plan a change feed.
 
     Args:
         metadata: The metadata tables.
         request: The arguments of the feed.
         newest: The latest snapshot to consider.
-        as_table: The table in whose columns to return the rows; by default as it is at the last snapshot.
     """
-    feed_range = find_range(metadata, request, newest, as_table)
+    return plan_range(metadata, find_range(metadata, request, newest), request.columns)
+
+
+def plan_range(metadata: Metadata, feed_range: FeedRange, names: Sequence[str] | None = None) -> FeedPlan:
+    """Plan the change feed of a range that is known; `names` are the columns to return, by default all."""
     history = TableHistory(metadata, feed_range.table)
-    columns = choose(feed_range.table, request.columns)
+    columns = choose(feed_range.table, names)
     compared = () if feed_range.only_inserts else feed_range.table.columns
     span = Span(feed_range.first, feed_range.last, columns, compared)
     if not feed_range.commits:

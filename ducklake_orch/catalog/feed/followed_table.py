@@ -9,7 +9,7 @@ from typing import Any
 
 from ducklake_orch.catalog.commit import lease_stream
 from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest, find_range
-from ducklake_orch.catalog.feed.stream_position import ON_UPDATE, Position, StreamRequest
+from ducklake_orch.catalog.feed.stream_position import Position, StreamRequest, rows_changed
 from ducklake_orch.catalog.metadata import (
     ColumnDef,
     Metadata,
@@ -218,7 +218,7 @@ class FollowedTable:
     def _after_changes(self, metadata: Metadata, position: Position, newest: int, limited: bool) -> Position:
         span = FeedRequest(self.request.table, position.snapshot + 1, newest)
         now = self._current_table(metadata)
-        commits = [commit for commit in find_range(metadata, span, newest, now).commits if commit.concerns_table]
+        commits = find_range(metadata, span, newest, now).of_table
         if not commits:
             return self._at(newest) if self._moves_on(metadata, position, newest) else position
         deliverable = self._before_stop(commits, self._altered(now))
@@ -239,23 +239,21 @@ class FollowedTable:
     def _before_stop(self, commits: Sequence[Commit], altered: int | None) -> Sequence[Commit]:
         """Return the commits before one that stops the stream."""
         for n, commit in enumerate(commits):
-            stop: tuple[str, str] | None = None
-            if altered is not None and commit.snapshot_id >= altered:
-                stop = (
-                    f"Snapshot {altered} changed the columns of `{self.table}`.",
-                    "Start the query again, with the same checkpoint: it goes on with the new columns.",
-                )
-            elif commit.deletes and not self.request.delivers_every_change:
-                stop = (
-                    f"Snapshot {commit.snapshot_id} updated or deleted rows of `{self.table}`, and the stream delivers"
-                    " inserted rows only.",
-                    ON_UPDATE,
-                )
-            if stop is not None:
+            if (stop := self._stop(commit, altered)) is not None:
                 if n == 0:
-                    raise StreamStoppedError(stop[0], remedy=stop[1])
+                    raise stop
                 return commits[:n]
         return commits
+
+    def _stop(self, commit: Commit, altered: int | None) -> StreamStoppedError | None:
+        if altered is not None and commit.snapshot_id >= altered:
+            return StreamStoppedError(
+                f"Snapshot {altered} changed the columns of `{self.table}`.",
+                remedy="Start the query again, with the same checkpoint: it goes on with the new columns.",
+            )
+        if commit.deletes and not self.request.delivers_every_change:
+            return rows_changed(commit.snapshot_id, str(self.table))
+        return None
 
     def _limited(self, metadata: Metadata, now: TableDef, commits: Sequence[Commit]) -> Sequence[Commit]:
         """Return the first commits, up to the limits; at least one."""

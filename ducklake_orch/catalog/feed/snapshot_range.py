@@ -1,7 +1,8 @@
 """Find the snapshots that a change feed covers, and check that all their changes are still known."""
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 
@@ -46,16 +47,26 @@ class Commit:
 
     Attributes:
         time: Commit time in microseconds since 1970, in UTC.
-        concerns_table: Whether it may have changed the table, according to its recorded changes.
-        deletes: Whether it may have updated or deleted rows of the table.
+        kinds: The kinds of changes of the table that it recorded; None if it recorded nothing and may have done
+            anything.
     """
 
     snapshot_id: int
     time: int
     author: str | None
     key: str | None
-    concerns_table: bool = True
-    deletes: bool = True
+    kinds: frozenset[str] | None = None
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether it only added rows of the table, or none."""
+        return self.kinds is not None and self.kinds.isdisjoint(DELETING_CHANGES)
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it may have updated or deleted rows of the table."""
+        # The engine also records a deletion when its flush moves inlined deletions to files.
+        return not self.only_inserts and "inline_flush" not in (self.kinds or ())
 
 
 @dataclass(frozen=True)
@@ -65,14 +76,31 @@ class FeedRange:
     Attributes:
         table: The table at the last snapshot.
         commits: The snapshots that may have changed rows of the table, in order.
-        only_inserts: Whether all of them only added rows, according to their recorded changes.
     """
 
     table: TableDef
     first: int
     last: int
     commits: tuple[Commit, ...]
-    only_inserts: bool
+
+    @property
+    def only_inserts(self) -> bool:
+        """Whether all of them only added rows."""
+        return all(commit.only_inserts for commit in self.commits)
+
+    @property
+    def of_table(self) -> tuple[Commit, ...]:
+        """The snapshots that changed the table, according to what they recorded."""
+        return tuple(commit for commit in self.commits if commit.kinds != frozenset())
+
+    def divided(self, most: int) -> Iterator["FeedRange"]:
+        """Divide the range into at most so many parts, of about as many snapshots that changed the table."""
+        of_table = self.of_table
+        size = max(1, -(-len(of_table) // most))
+        for start in range(0, len(of_table), size):
+            first, last = of_table[start].snapshot_id, of_table[start : start + size][-1].snapshot_id
+            inside = tuple(commit for commit in self.commits if first <= commit.snapshot_id <= last)
+            yield replace(self, first=first, last=last, commits=inside)
 
     def meets(self, begin: int, end: int) -> bool:
         """Return whether a snapshot from `begin` to `end` may have changed rows."""
@@ -111,8 +139,8 @@ def find_range(metadata: Metadata, request: FeedRequest, newest: int, as_table: 
             remedy=f"Request changes from snapshot {known_from} on, and retain snapshots for longer.",
         )
     first = max(first, created)
-    commits, only_inserts = _commits(metadata, table, first, last, times) if first <= last else ((), True)
-    return FeedRange(table, first, last, commits, only_inserts)
+    commits = _commits(metadata, table, first, last, times) if first <= last else ()
+    return FeedRange(table, first, last, commits)
 
 
 def _times(metadata: Metadata, condition: str) -> dict[int, int]:
@@ -173,9 +201,7 @@ def _known_from(times: dict[int, int], created: int, last: int) -> int:
     return first if first == created else first + 1
 
 
-def _commits(
-    metadata: Metadata, table: TableDef, first: int, last: int, times: dict[int, int]
-) -> tuple[tuple[Commit, ...], bool]:
+def _commits(metadata: Metadata, table: TableDef, first: int, last: int, times: dict[int, int]) -> tuple[Commit, ...]:
     keys = {}
     if has_keys(metadata):
         # Query the server directly: DuckDB may not know yet that another process has created the table.
@@ -190,16 +216,11 @@ def _commits(
         int(row[0]): (text(row[1]), text(row[2]))
         for row in metadata.rows(f"SELECT snapshot_id, changes_made, author FROM {name} WHERE {between}")
     }
-    commits, only_inserts = [], True
+    commits = []
     for snapshot in range(first, last + 1):
         tokens, author = changes.get(snapshot, (None, None))
-        kinds = {token.kind for token in parse_tokens(tokens) if token.id == table.table_id}
-        if kinds and kinds <= MOVING_CHANGES:
-            continue
-        # A snapshot without recorded changes may have done anything.
-        unknown = tokens is None
-        only_inserts = only_inserts and not unknown and kinds.isdisjoint(DELETING_CHANGES)
-        # The engine also records a deletion when its flush moves inlined deletions to files.
-        deletes = unknown or ("inline_flush" not in kinds and not kinds.isdisjoint(DELETING_CHANGES))
-        commits.append(Commit(snapshot, times[snapshot], author, keys.get(snapshot), unknown or bool(kinds), deletes))
-    return tuple(commits), only_inserts
+        kinds = frozenset(token.kind for token in parse_tokens(tokens) if token.id == table.table_id)
+        if not kinds or not kinds <= MOVING_CHANGES:
+            recorded = None if tokens is None else kinds
+            commits.append(Commit(snapshot, times[snapshot], author, keys.get(snapshot), recorded))
+    return tuple(commits)

@@ -8,14 +8,9 @@ from typing import Any
 from ducklake_orch.catalog.metadata import maybe_int
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.errors import ConfigError, StreamStoppedError
 
 STARTS = ("latest", "earliest")
-# What to do when rows are updated or deleted.
-ON_UPDATE = (
-    'Set `on_update="ignore"` to leave out such changes, `on_update="changes"` to also deliver the new versions of'
-    " updated rows, or `changes=True` for the change feed."
-)
 _CHOICES = {"on_update": ("error", "ignore", "changes"), "schema_evolution": ("error", "follow")}
 
 
@@ -142,6 +137,15 @@ def batch_start(start: Position, end: Position) -> Position:
         end: Where it ends.
     """
     return end.began if start.is_start and end.began is not None else start
+
+
+def rows_changed(snapshot: int, table: str) -> StreamStoppedError:
+    """Return the error of a stream of inserted rows for a snapshot that changed others."""
+    return StreamStoppedError(
+        f"Snapshot {snapshot} updated or deleted rows of `{table}`, and the stream delivers inserted rows only.",
+        remedy='Set `on_update="ignore"` to leave out such changes, `on_update="changes"` to also deliver the new'
+        " versions of updated rows, or `changes=True` for the change feed.",
+    )
 
 
 def read_start(text: str) -> str | int | datetime:
