@@ -193,10 +193,10 @@ class LakeConfig(Model):
 
     @property
     def engine_settings(self) -> dict[str, Scalar]:
-        """All DuckDB settings of this lake: the limits and `settings`."""
+        """All DuckDB settings of this lake: those of its storage, the limits and `settings`."""
         limits = ("memory_limit", "threads", "temp_directory", "max_temp_directory_size")
         given: dict[str, Scalar] = {name: value for name in limits if (value := getattr(self, name)) is not None}
-        return given | self.settings
+        return getattr(self.storage, "engine_settings", {}) | given | self.settings
 
     @property
     def scrubber(self) -> Scrubber:

@@ -44,6 +44,9 @@ class BucketStorage(UrlModel):
     root_field: ClassVar[str] = "bucket"
     inline_credentials: ClassVar[tuple[str, ...]] = ()
     extensions: ClassVar[tuple[str, ...]] = ("httpfs",)
+    # DuckDB buffers a part of each open file: a ten-thousandth of this, 5 MiB instead of 76.5 MiB with its default. A
+    # write opens a file for each partition.
+    engine_settings: ClassVar[dict[str, str]] = {"s3_uploader_max_filesize": "50GB"}
 
     prefix: str = Field(default="", description="Path of the lake inside the bucket.")
     scope: str | None = Field(default=None, description="Paths to which the secret applies; default is the bucket.")
@@ -228,6 +231,7 @@ class AzureStorage(BucketStorage):
     scheme: ClassVar[str] = "az"
     root_field: ClassVar[str] = "container"
     extensions: ClassVar[tuple[str, ...]] = ("azure",)
+    engine_settings: ClassVar[dict[str, str]] = {}
     inline_credentials: ClassVar[tuple[str, ...]] = (
         "account_key",
         "connection_string",

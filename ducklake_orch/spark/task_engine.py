@@ -57,7 +57,7 @@ def engine_spec(config: "LakeConfig") -> EngineSpec:
     """Return the spec for tasks that read a lake's storage; the catalog's secrets are not part of it."""
     from ducklake_orch.engine.storage_secrets import storage_secret_statements
 
-    settings = {name: value for name, value in config.settings.items() if name.lower() not in _LIMITS}
+    settings = {name: value for name, value in config.engine_settings.items() if name.lower() not in _LIMITS}
     return EngineSpec(
         extensions=tuple(config.storage_extensions),
         statements=tuple(storage_secret_statements(config, reveal=True)),

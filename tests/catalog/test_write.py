@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -195,7 +196,6 @@ def test_invalid_requests_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_source_of_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
-    import duckdb
     import pandas as pd
     import polars as pl
     import pyarrow.dataset as ds
@@ -211,6 +211,16 @@ def test_every_source_of_an_arrow_stream_can_be_written(tmp_path: Path) -> None:
     lake.write(frame[frame["id"] > 0], "t", mode="append")  # its index is not a column
     lake.write(pd.DataFrame({"id": [8]}, index=pd.Index([1], name="n")), "t", mode="append")
     assert rows(lake, "FROM t ORDER BY id") == [(id_,) for id_ in range(1, 9)]
+
+
+@backends()
+def test_open_files_of_many_partitions_fit_the_memory(make_lake: MakeLake) -> None:
+    """DuckDB keeps the files of large partitions open, and on S3 a buffer for each, by default of 76.5 MiB."""
+    lake = make_lake(data_inlining_row_limit=0, memory_limit="384MiB", threads=1)
+    lake.create_table("t", {"p": "BIGINT", "value": "DOUBLE"}, partition_by=["p"])
+    many = duckdb.sql("SELECT range % 8 AS p, random() AS value FROM range(1_500_000)")
+    done = lake.write(many, "t", mode="append")
+    assert (len(done.partitions), done.rows_written) == (8, 1_500_000)
 
 
 @catalogs()

@@ -16,6 +16,7 @@ from tests.support.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Back
 from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
+LARGE = [Backend(SQLITE, LOCAL), Backend(SQLITE, S3_DISK), Backend(SQLITE, AZURE)]
 COMPACTED = [Backend(SQLITE, LOCAL), Backend(POSTGRES, S3_DISK), Backend(SQLITE, AZURE)]
 
 
@@ -324,10 +325,16 @@ class TestFileLayout:
         }
         assert values["hashed"] == values["inserted"] == values["plain"]
 
-    def test_500_partitions_in_one_task_fit_its_memory(self, spark: SparkSession, local_lake: DuckLake) -> None:
-        frame = spark.range(0, 200_000, 1, 1).select("id", (F.col("id") % 500).alias("p"), F.uuid().alias("s"))
-        done = local_lake.write(frame, "t", mode="append", partition_by=["p"], distribution="none")
-        assert (len(done.partitions), done.rows_written) == (500, 200_000)
+    @pytest.mark.parametrize("backend", LARGE, indirect=True, ids=str)
+    @pytest.mark.parametrize(("partitions", "rows"), [(8, 1_500_000), (500, 200_000)])
+    def test_many_partitions_in_one_task_fit_its_memory(
+        self, spark: SparkSession, make_lake: MakeLake, partitions: int, rows: int
+    ) -> None:
+        """DuckDB keeps the files of few large partitions open, and on S3 a buffer for each."""
+        lake = make_lake(data_inlining_row_limit=0)
+        frame = spark.range(0, rows, 1, 1).select((F.col("id") % partitions).alias("p"), F.uuid().alias("s"))
+        done = lake.write(frame, "t", mode="append", partition_by=["p"], distribution="none")
+        assert (len(done.partitions), done.rows_written) == (partitions, rows)
 
 
 class TestSorting:

@@ -47,6 +47,7 @@ class TestDefaults:
             assert getattr(config, name) is None
         assert (config.attach_options, config.options, config.settings, config.extensions) == ({}, {}, {}, [])
         assert config.engine_settings == {}
+        assert lake(storage="s3://bucket").engine_settings == {"s3_uploader_max_filesize": "50GB"}
         assert (config.on_connect, config.on_attach) == (None, None)
 
     def test_retry_and_task_defaults(self) -> None:
