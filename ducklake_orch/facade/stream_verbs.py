@@ -1,6 +1,6 @@
 """Verbs that give Spark what it runs by itself: a writer of streaming batches, and a data source."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -45,23 +45,18 @@ class StreamWriter:
 
         For type checkers, `foreachBatch` takes only functions that return None or anything.
         """
-        from ducklake_orch.catalog.commit import snapshot_of_key
+        from ducklake_orch.catalog.verbs import StreamBatch
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.lake import DuckLake
 
-        query = self.query or _query_id(batch)
-        key = f"stream {query} batch {batch_id}"
+        known = StreamBatch(self.query or _query_id(batch), batch_id)
         # An append checks for its key itself. Other modes would write the batch again, and overwrite what other writers
         # have changed since.
         lake = DuckLake(self.config)
-        if (
-            self.mode != "append"
-            and snapshot_of_key(lake.reading(entering=False), table_name(self.table), key) is not None
-        ):
+        if self.mode != "append" and known.is_in(lake.reading(entering=False), table_name(self.table)):
             return None
-        about = {"query": query, "batch": batch_id}
-        commit = replace(self.commit, extra={**self.commit.extra, "stream": about})
-        return lake.write(batch, self.table, mode=self.mode, idempotency_key=key, commit=commit, **self.how)
+        commit = known.described(self.commit)
+        return lake.write(batch, self.table, mode=self.mode, idempotency_key=known.key, commit=commit, **self.how)
 
 
 def _query_id(batch: "DataFrame") -> str:
@@ -189,10 +184,10 @@ class StreamVerbs(LakeBase):
     def register(self, spark: "SparkSession", name: str = "ducklake") -> None:
         """Register the lake as a data source: `spark.read.format("ducklake")` and `df.write.format("ducklake")`.
 
-        Options are `table` and `where`; for reads also `snapshot` and `as_of`; for writes `outside`,
-        `schema_evolution`, `expect_snapshot`, `idempotency_key`, `author` and `message`. The lake itself is not an
-        option, so that no query plan shows a secret. `lake.read` and `lake.write` offer more: Spark's own Parquet
-        reader, layouts of new tables, shuffles by partition.
+        Options are `table` and `where`; for reads also `columns`, `snapshot` and `as_of`; for writes `outside`,
+        `schema_evolution`, `expect_snapshot`, `idempotency_key`, `author` and `message`. Streams have their own. The
+        lake itself is not an option, so that no query plan shows a secret. `lake.read` and `lake.write` offer more:
+        Spark's own Parquet reader, layouts of new tables, shuffles by partition.
 
         Args:
             spark: The session, classic or Connect.
@@ -203,6 +198,6 @@ class StreamVerbs(LakeBase):
             >>> spark.read.format("ducklake").option("table", "orders").load().count()  # doctest: +SKIP
             3
         """
-        from ducklake_orch.spark.data_source import data_source
+        from ducklake_orch.spark.data_source import register_source
 
-        spark.dataSource.register(data_source(self.config, name))
+        register_source(spark, self.config, name)

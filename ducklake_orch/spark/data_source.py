@@ -3,18 +3,21 @@
 Spark pickles the class and sends it to workers, where ducklake-orch need not be installed: the class carries it along.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.spark.kept_config import KeptConfig, keep
 from ducklake_orch.spark.ship_code import ship_function
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceArrowWriter,
         DataSourceReader,
         DataSourceStreamReader,
+        DataSourceStreamWriter,
         InputPartition,
     )
     from pyspark.sql.datasource import WriterCommitMessage as Message
@@ -22,34 +25,56 @@ if TYPE_CHECKING:
 
 _STEPS = "ducklake_orch.spark.data_source_steps:"
 _STREAMS = "ducklake_orch.spark.stream_source:"
+_SINK = "ducklake_orch.spark.stream_sink:"
 Offset = dict[str, Any]
+Step = Callable[[Any], Any]
 
 
-def data_source(config: LakeConfig, source_name: str) -> "type[DataSource]":
+def register_source(spark: "SparkSession", config: LakeConfig, name: str) -> None:
+    """Register the data source of a lake.
+
+    Args:
+        spark: The session, classic or Connect.
+        config: The lake.
+        name: The source's name in Spark.
+    """
+    source = data_source(keep(spark, config), name)
+    if not hasattr(spark, "_jsparkSession"):
+        spark.dataSource.register(source)
+        return
+    # Spark refuses a name that is new in this session but known in the active one.
+    sessions: Any = spark._jvm.SparkSession  # type: ignore[union-attr]
+    active = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        spark.dataSource.register(source)
+    finally:
+        if active.isDefined():
+            sessions.setActiveSession(active.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def data_source(kept: KeptConfig | LakeConfig, source_name: str) -> "type[DataSource]":
     """Return the data source of a lake.
 
     Args:
-        config: The lake.
+        kept: The lake, from `kept_config.keep`.
         source_name: The source's name in Spark.
     """
     from pyspark.sql.datasource import DataSource
 
-    # What needs the lake's configuration, with the secrets of the catalog. Spark sends the source to executors, too,
-    # after it has asked for a reader or a writer in a process of its own; these then have nothing left to show.
-    steps: dict[str, Callable[[Any], Any]] = {
-        step.partition(":")[2]: ship_function(step, config)
+    # What runs on the driver, with the lake's configuration.
+    steps: dict[str, Step] = {
+        step.partition(":")[2]: ship_function("ducklake_orch.spark.kept_config:with_config", step, kept)
         for step in (
-            *(_STEPS + name for name in ("schema_of", "plan_read", "plan_write")),
+            *(_STEPS + name for name in ("schema_of", "plan_read", "plan_write", "finish_write", "abandon_write")),
             *(_STREAMS + name for name in ("schema_of_stream", "open_stream")),
+            *(_SINK + name for name in ("plan_batch", "finish_batch", "abandon_batch")),
         )
     }
-    reader_of, writer_of, stream_reader_of = _reader_class(), _writer_class(), _stream_reader_class()
-
-    def last(step: str) -> Callable[[Any], Any]:
-        """Return a step after which this process needs no other."""
-        found = steps[step]
-        steps.clear()
-        return found
+    reader_of, writer_of = _reader_class(), _writer_class()
+    stream_reader_of, stream_writer_of = _stream_reader_class(), _stream_writer_class()
 
     class DuckLakeSource(DataSource):
         @classmethod
@@ -62,13 +87,16 @@ def data_source(config: LakeConfig, source_name: str) -> "type[DataSource]":
             return cast("StructType", steps["schema_of_stream" if is_stream else "schema_of"](options))
 
         def reader(self, schema: "StructType") -> "DataSourceReader":
-            return reader_of(*last("plan_read")((dict(self.options), schema.names)))
+            return reader_of(*steps["plan_read"]((dict(self.options), schema.names)))
 
         def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":
-            return writer_of(schema, *last("plan_write")((dict(self.options), schema, overwrite)))
+            return writer_of(steps, schema, *steps["plan_write"]((dict(self.options), schema, overwrite)))
 
         def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-            return stream_reader_of(last("open_stream"), dict(self.options), schema)
+            return stream_reader_of(steps["open_stream"], dict(self.options), schema)
+
+        def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
+            return stream_writer_of(steps, (dict(self.options), schema, overwrite))
 
     return DuckLakeSource
 
@@ -84,6 +112,8 @@ def _reader_class() -> "Callable[..., DataSourceReader]":
 
     read_partition = ship_function(f"{_STEPS}read_partition")
 
+    # It has no `pushFilters`: for a query without filters, Spark reuses the plan of an earlier query of the same
+    # DataFrame, with the filters of that query.
     class Reader(DataSourceReader):
         def __init__(self, count: int, job: bytes) -> None:
             self.count, self.job = count, job
@@ -107,7 +137,7 @@ def _stream_reader_class() -> "Callable[..., DataSourceStreamReader]":
             self._open, self._given, self._opened = open_stream, (options, schema), None
 
         def __getstate__(self) -> dict[str, Any]:
-            return {}  # tasks only read, and get no secret of the catalog
+            return {}  # tasks only read
 
         @property
         def stream(self) -> Any:
@@ -154,25 +184,64 @@ def _with_limits(reader: Any) -> "Callable[..., DataSourceStreamReader]":
 def _writer_class() -> "Callable[..., DataSourceArrowWriter]":
     from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-    steps = ("write_partition", "finish_write", "abandon_write")
-    write_partition, finish_write, abandon_write = (ship_function(_STEPS + step) for step in steps)
+    write_partition = ship_function(f"{_STEPS}write_partition")
 
     class TaskMessage(WriterCommitMessage):
         def __init__(self, results: list[bytes]) -> None:
             self.results = results
 
     class Writer(DataSourceArrowWriter):
-        def __init__(self, schema: "StructType", planned: bytes, task: bytes | None) -> None:
-            self.schema, self.planned, self.task = schema, planned, task
+        def __init__(self, steps: Mapping[str, Step], schema: "StructType", planned: bytes, task: bytes | None) -> None:
+            self.steps, self.schema, self.planned, self.task = steps, schema, planned, task
 
         def write(self, iterator: Iterator[Any]) -> "Message":
             return TaskMessage(list(write_partition((self.task, iterator))))  # type: ignore[arg-type]
 
         def commit(self, messages: "list[Message | None]") -> None:
             results = [result for message in messages if isinstance(message, TaskMessage) for result in message.results]
-            finish_write((self.planned, self.schema, results))  # type: ignore[arg-type]
+            self.steps["finish_write"]((self.planned, self.schema, results))
 
         def abort(self, messages: "list[Message | None]") -> None:
-            abandon_write((self.planned, all(message is not None for message in messages)))  # type: ignore[arg-type]
+            self.steps["abandon_write"]((self.planned, all(message is not None for message in messages)))
 
     return Writer
+
+
+def _stream_writer_class() -> "Callable[..., DataSourceStreamWriter]":
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+    write_partition = ship_function(f"{_STEPS}write_partition")
+
+    class PartOfBatch(WriterCommitMessage):
+        def __init__(self, planned: bytes, results: list[bytes]) -> None:
+            self.planned, self.results = planned, results
+
+    class StreamWriter(DataSourceStreamArrowWriter):
+        """Spark makes a writer for the tasks of each batch and pickles it, and another one to commit the batch."""
+
+        def __init__(self, steps: Mapping[str, Step], given: tuple[Any, ...]) -> None:
+            self.steps, self.given = steps, given
+            self.planned: tuple[bytes, bytes] | None = None
+
+        def __getstate__(self) -> dict[str, Any]:
+            if self.planned is None:
+                self.planned = self.steps["plan_batch"](self.given)
+            return {"planned": self.planned}
+
+        def write(self, iterator: Iterator[Any]) -> "Message":
+            planned, task = cast("tuple[bytes, bytes]", self.planned)
+            return PartOfBatch(planned, list(write_partition((task, iterator))))  # type: ignore[arg-type]
+
+        def commit(self, messages: "list[Message | None]", batchId: int) -> None:
+            parts = [part for part in messages if isinstance(part, PartOfBatch)]
+            results = [result for part in parts for result in part.results]
+            if parts:  # a batch without tasks has no rows
+                self.steps["finish_batch"]((*self.given, parts[0].planned, batchId, results))
+
+        def abort(self, messages: "list[Message | None]", batchId: int) -> None:
+            planned = next((part.planned for part in messages if isinstance(part, PartOfBatch)), None)
+            all_written = all(message is not None for message in messages)
+            if planned is not None and not all_written:  # otherwise the commit has begun
+                self.steps["abandon_batch"]((*self.given, planned))
+
+    return StreamWriter

@@ -6,6 +6,7 @@ Each step may run in its own process; the state that one step leaves for the nex
 import logging
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,14 @@ import pyarrow as pa
 
 from ducklake_orch.catalog.metadata import NewFile, reading
 from ducklake_orch.catalog.parquet import refuse_vectors
-from ducklake_orch.catalog.scan import plan_scan, snapshot_of
+from ducklake_orch.catalog.scan import choose, plan_scan, snapshot_of
 from ducklake_orch.catalog.search import DuckDBFinder, Finder
-from ducklake_orch.catalog.verbs import Job, PlannedWrite, WriteRequest, Written
+from ducklake_orch.catalog.verbs import Job, PlannedWrite, WritePlan, WriteRequest, Written
 from ducklake_orch.catalog.writing import Workers, rows_outside
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Access
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.engine.session import open_session
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("ducklake_orch")
-READ_OPTIONS = ("table", "snapshot", "as_of", "where")
+READ_OPTIONS = ("table", "columns", "snapshot", "as_of", "where")
 WRITE_OPTIONS = (
     "table",
     "where",
@@ -65,7 +67,7 @@ def schema_of(config: LakeConfig, options: Mapping[str, str]) -> "StructType":
     table, access, _ = _reading(config, options)
     with open_session(config, access, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
         found = metadata.table(table, snapshot_of(session, metadata))
-        return spark_schema(iter(found.columns))
+        return spark_schema(iter(choose(found, names_in(options.get("columns")))))
 
 
 def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]) -> tuple[int, bytes]:
@@ -94,6 +96,11 @@ def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName,
     else:
         access = Access(False, _number("snapshot", snapshot), time, reads=True)
     return table_name(options["table"]), access, options.get("where")
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """Return the names of an option that lists columns, None if there are none."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()] or None
 
 
 def _check(options: Mapping[str, str], known: Sequence[str]) -> None:
@@ -156,13 +163,71 @@ class _TaskFiles:
 def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, bool]") -> tuple[bytes, bytes | None]:
     """Plan a write; return the state for its commit, and that for its tasks (None if the write is already done)."""
     options, schema, overwrite = given
-    planned = PlannedWrite.of(config, _TaskFiles(schema), _request(options, overwrite))
+    planned, task = plan_files(config, schema, _request(options, overwrite))
+    return pickle.dumps(planned), None if task is None else pickle.dumps(task)
+
+
+@dataclass(frozen=True)
+class PlannedFiles:
+    """A write whose files tasks write, without the lake's configuration, of which tasks need no secret.
+
+    Attributes:
+        request: Target table and write options.
+        write: Identity of the write.
+        plan: The plan.
+        marker: The driver's marker file, if tasks look for one.
+    """
+
+    request: WriteRequest
+    write: Write
+    plan: WritePlan
+    marker: str | None
+
+    def finish(self, config: LakeConfig, schema: "StructType", results: Sequence[bytes]) -> None:
+        """Commit the files that tasks wrote, exactly once."""
+        planned = self._planned(config)
+        task_results: list[TaskResult] = [unpacked(result) for result in results]
+        failed = next((task_result.error for task_result in task_results if task_result.error), None)
+        if failed is not None:
+            planned.abandon()
+            raise failed
+        if outside := sum(task_result.outside for task_result in task_results):
+            planned.abandon()
+            example = next(task_result.example for task_result in task_results if task_result.outside)
+            raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
+        files = [file for task_result in task_results for file in task_result.files]
+        result = planned.finish(_TaskFiles(schema, files))
+        # Unsuccessful or concurrent attempts may have left files behind.
+        planned.remove_leftovers()
+        log.info("%s", result)
+
+    def abandon(self, config: LakeConfig) -> None:
+        """Delete the files that tasks wrote."""
+        self._planned(config).abandon()
+
+    def _planned(self, config: LakeConfig) -> PlannedWrite:
+        """Return the write, and show tasks that still run that it has ended."""
+        if self.marker is not None:
+            remove_marker(self.marker)
+        return PlannedWrite(config, self.request, self.write, self.plan)
+
+
+def plan_files(
+    config: LakeConfig, schema: "StructType", request: WriteRequest
+) -> tuple[PlannedFiles, WriteTask | None]:
+    """Plan a write; return what its commit needs, and what its tasks need (None if the write is already done)."""
+    planned = PlannedWrite.of(config, _TaskFiles(schema), request)
     if planned.is_done:
-        return pickle.dumps((planned, None)), None
+        return PlannedFiles(request, planned.write, planned.plan, None), None
     job = planned.job()
     check_writable(job, duckdb_columns(schema))
-    marker = None if "://" in job.table.data_path else create_marker(job)
-    task = WriteTask(
+    task = task_of(job, schema)
+    return PlannedFiles(request, planned.write, planned.plan, task.marker), task
+
+
+def task_of(job: Job, schema: "StructType") -> WriteTask:
+    """Return what the tasks of a write need; create the marker file of the driver if they look for one."""
+    return WriteTask(
         engine=writing_spec(job.config, job.table),
         table=job.table,
         write_id=job.write_id,
@@ -170,9 +235,8 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
         values=values_of(schema),
         where=job.where,
         outside=job.outside,
-        marker=marker,
+        marker=None if "://" in job.table.data_path else create_marker(job),
     )
-    return pickle.dumps((planned, marker)), pickle.dumps(task)
 
 
 def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
@@ -195,39 +259,24 @@ def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
     )
 
 
-def finish_write(given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
-    """Commit the files that tasks wrote, exactly once."""
+def finish_write(config: LakeConfig, given: "tuple[bytes, StructType, Sequence[bytes]]") -> None:
+    """Commit a write."""
     packed, schema, results = given
-    planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    if marker is not None:
-        remove_marker(marker)
-    task_results: list[TaskResult] = [unpacked(result) for result in results]
-    failed = next((task_result.error for task_result in task_results if task_result.error), None)
-    if failed is not None:
-        planned.abandon()
-        raise failed
-    if outside := sum(task_result.outside for task_result in task_results):
-        planned.abandon()
-        example = next(task_result.example for task_result in task_results if task_result.outside)
-        raise rows_outside(planned.plan.target, planned.request.where or "", outside, example)
-    files = [file for task_result in task_results for file in task_result.files]
-    result = planned.finish(_TaskFiles(schema, files))
-    # Unsuccessful or concurrent attempts may have left files behind.
-    planned.remove_leftovers()
-    log.info("%s", result)
+    planned: PlannedFiles = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
+    planned.finish(config, schema, results)
 
 
-def abandon_write(given: tuple[bytes, bool]) -> None:
+def abandon_write(config: LakeConfig, given: tuple[bytes, bool]) -> None:
     """Clean up after a failed job, unless its commit has begun.
 
     Such a commit removes the files itself, or keeps them because its outcome is unknown.
     """
     packed, all_written = given
-    planned, marker = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
-    if marker is not None:
-        remove_marker(marker)
+    planned: PlannedFiles = pickle.loads(packed)  # noqa: S301 - our own, from `plan_write`
     if not all_written:
-        planned.abandon()
+        planned.abandon(config)
+    elif planned.marker is not None:
+        remove_marker(planned.marker)
 
 
 # --- in a task: writing ----------------------------------------------------------------------------------------------

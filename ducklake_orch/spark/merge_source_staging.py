@@ -30,20 +30,17 @@ from ducklake_orch.spark.types import duckdb_columns
 _SOURCE = "__ducklake_orch_arriving"
 
 
-class SparkSpool:
-    """The rows of a Spark DataFrame, which is evaluated once.
+class StagedSpool:
+    """The rows of staged files.
 
     Args:
-        config: The lake.
-        frame: The DataFrame, classic or Connect.
-        table: The table that the rows are for.
+        columns: The columns of the data and their types in DuckDB.
+        paths: The files.
     """
 
-    def __init__(self, config: LakeConfig, frame: Any, table: TableName) -> None:
-        self._config = config
-        self._frame = frame
-        self._table = table
-        self._columns = duckdb_columns(frame.schema)
+    def __init__(self, columns: list[tuple[str, str]], paths: Sequence[str]) -> None:
+        self._columns = columns
+        self._paths = paths
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
@@ -61,6 +58,35 @@ class SparkSpool:
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Create a temporary table of the rows."""
+        paths = ", ".join(literal(exactly(path)) for path in self._paths)
+        files = f"FROM read_parquet([{paths}], hive_partitioning = false)"
+        self._create(con, name, files if paths else "WHERE false", {})
+
+    def _create(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
+        columns = []
+        for column, kind in self._columns:
+            value = values.get(column, identifier(column)) if source.startswith("FROM") else "NULL"
+            columns.append(f"{'NULL' if kind == 'NULL' else f'CAST({value} AS {kind})'} AS {identifier(column)}")
+        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(columns)} {source}")
+
+
+class SparkSpool(StagedSpool):
+    """The rows of a Spark DataFrame, which is evaluated once.
+
+    Args:
+        config: The lake.
+        frame: The DataFrame, classic or Connect.
+        table: The table that the rows are for.
+    """
+
+    def __init__(self, config: LakeConfig, frame: Any, table: TableName) -> None:
+        super().__init__(duckdb_columns(frame.schema), ())
+        self._config = config
+        self._frame = frame
+        self._table = table
+
+    def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
+        """Create a temporary table of the rows."""
         if hasattr(self._frame, "_jdf") and self._is_few():
             con.register(_SOURCE, self._collected())
             try:
@@ -71,9 +97,8 @@ class SparkSpool:
         if all(kind == "NULL" for _, kind in self._columns):  # no Parquet file can hold such rows
             self._create(con, name, f"FROM range({self._counted()})", {})
             return
-        with self._staged() as paths:
-            files = f"read_parquet([{', '.join(literal(exactly(path)) for path in paths)}], hive_partitioning = false)"
-            self._create(con, name, f"FROM {files}" if paths else "WHERE false", {})
+        with self._staged() as self._paths:
+            super().spool(con, name)
 
     def _is_few(self) -> bool:
         with translated_errors(self._config, f"Planning the data for `{self._table}` in Spark"):
@@ -89,32 +114,35 @@ class SparkSpool:
         with translated_errors(self._config, f"Computing the data for `{self._table}` in Spark"):
             return compute()
 
-    def _create(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
-        columns = []
-        for column, kind in self._columns:
-            value = values.get(column, identifier(column)) if source.startswith("FROM") else "NULL"
-            columns.append(f"{'NULL' if kind == 'NULL' else f'CAST({value} AS {kind})'} AS {identifier(column)}")
-        con.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {', '.join(columns)} {source}")
-
     @contextmanager
     def _staged(self) -> Iterator[Sequence[str]]:
         """Write the rows into files and yield their paths, for a block."""
-        with planning(self._config, f"Finding the staging folder for `{self._table}`") as metadata:
-            root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
-        if encrypted:
-            raise UnsupportedStatementError(
-                f"Lake `{self._config.name}` is encrypted, and Spark cannot encrypt staged rows.",
-                remedy="Change its rows with `lake.execute`.",
-            )
-        # Columns that hold only NULLs have no type that a file can store.
-        untyped = [name for name, kind in self._columns if kind == "NULL"]
-        typed = column_types([column for column in self._columns if column[1] != "NULL"])
-        columns = columns_of(typed, count(1))
-        staged = TableDef(-1, "", -1, *self._table, f"{root}{FOLDER}", root, columns, lake_mark=mark)
+        staged = staging_table(self._config, self._columns, self._table)
         write_id = uuid4().hex
         job = Job(self._config, staged, write_id, None, "error", 0, lambda: working_connection(self._config))
         try:
-            rows = SparkRows(self._frame.drop(*untyped) if untyped else self._frame, distribution="none")
+            rows = SparkRows(self._frame, distribution="none")
             yield [file.path for file in rows.write(job).files]
         finally:
             remove_written(self._config, staged.folder, write_id)
+
+
+def staging_table(config: LakeConfig, columns: list[tuple[str, str]], table: TableName) -> TableDef:
+    """Return a stand-in table, for whose files tasks write rows that a merge reads.
+
+    Args:
+        config: The lake.
+        columns: The columns of the data and their types in DuckDB.
+        table: The table that the rows are for.
+    """
+    with planning(config, f"Finding the staging folder for `{table}`") as metadata:
+        root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
+    if encrypted:
+        raise UnsupportedStatementError(
+            f"Lake `{config.name}` is encrypted, and Spark cannot encrypt staged rows.",
+            remedy="Change its rows with `lake.execute`.",
+        )
+    # A file cannot store a column without a type, which holds only NULLs.
+    typed = [(name, "BOOLEAN" if kind == "NULL" else kind) for name, kind in columns]
+    stored = columns_of(column_types(typed), count(1))
+    return TableDef(-1, "", -1, *table, f"{root}{FOLDER}", root, stored, lake_mark=mark)

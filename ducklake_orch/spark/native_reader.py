@@ -1,10 +1,10 @@
 """Read files with Spark's own Parquet reader: by name, as today's types, without deleted rows. See `NativeScan`."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
@@ -15,6 +15,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.deletion_bits import BITS, CHUNK, POSITION, DeletionBits, has_deletions
+from ducklake_orch.spark.path_partitions import PathPartitions
 from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.types import spark_type
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-# These override the session: names are not patterns, folders hold no columns, missing or broken files raise, and old
-# dates are in today's calendar.
+# These override the session: names are not patterns, folders hold no columns unless `_frame` says so, missing or broken
+# files raise, and old dates are in today's calendar.
 _OPTIONS = {
     "__globPaths__": "false",
     "recursiveFileLookup": "true",
@@ -40,6 +41,20 @@ RETENTION = (
     "Read again: later snapshots do not need this file. Clean-up deletes the files of expired snapshots, so snapshots"
     " must be retained for longer than a read takes."
 )
+
+
+class _Group(NamedTuple):
+    """Files that one DataFrame reads.
+
+    Attributes:
+        partial: Whether some of their rows are newer than the snapshot.
+        values_in_path: Whether Spark takes the partition values from their paths.
+        turn: 0 for files without deletions. Otherwise, a number that files of the same size do not share.
+    """
+
+    partial: bool
+    values_in_path: bool
+    turn: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,37 +78,32 @@ class NativeScan:
     prefixes: tuple[str, str]
 
     def frames(self, layouts: Mapping[tuple[StoredColumn, ...], Sequence[DataFile]]) -> "list[DataFrame]":
-        """Return one DataFrame for each way to read: by layout, whole or partial, with or without deletions.
-
-        Files with deletions and the same size are read by different DataFrames.
-        """
-        found = []
+        """Return one DataFrame for each way to read."""
+        found, partitions = [], PathPartitions(self.plan)
         for stored, files in layouts.items():
-            by_kind: dict[tuple[bool, int], list[DataFile]] = {}
-            same: Counter[tuple[bool, int]] = Counter()
+            groups: dict[_Group, list[DataFile]] = defaultdict(list)
+            same: Counter[tuple[_Group, int]] = Counter()
             for file in files:
                 partial = file.partial_max is not None and file.partial_max > self.plan.snapshot
-                turn = 0
+                group = _Group(partial, partitions.has_values_in_path(file, stored))
                 if has_deletions(file):
-                    same[partial, file.file_size] += 1
-                    turn = same[partial, file.file_size]
-                by_kind.setdefault((partial, turn), []).append(file)
-            found += [self._frame(stored, group, partial, turn > 0) for (partial, turn), group in by_kind.items()]
+                    same[group, file.file_size] += 1
+                    group = group._replace(turn=same[group, file.file_size])
+                groups[group].append(file)
+            found += [self._frame(stored, group, files) for group, files in groups.items()]
         return found
 
-    def _frame(
-        self, stored: Sequence[StoredColumn], files: Sequence[DataFile], partial: bool, deleted: bool
-    ) -> "DataFrame":
+    def _frame(self, stored: Sequence[StoredColumn], group: "_Group", files: Sequence[DataFile]) -> "DataFrame":
         from pyspark.sql.types import LongType, StructField, StructType
 
         fields = [StructField(column.name, _type_in_file(column), True) for column in stored if column.name is not None]
-        if partial:
+        if group.partial:
             fields.append(StructField(SNAPSHOT_ID, LongType(), True))
-        frame = self._read(StructType(fields), [file.path for file in files])
-        if partial:
+        frame = self._read(StructType(fields), [file.path for file in files], group.values_in_path)
+        if group.partial:
             frame = frame.where(f"{SNAPSHOT_ID} <= {self.plan.snapshot}")
         values = [f"{self._value(column)} AS {name_sql(column.column.name)}" for column in stored]
-        if not deleted:
+        if not group.turn:
             return self._selected(frame.selectExpr(*values))
         bits, chunks = self._deletion_bits(files)
         frame = frame.selectExpr(*values, *bits.columns).join(chunks, CHUNK, "left").where(bits.condition)
@@ -103,13 +113,16 @@ class NativeScan:
         kept = frame if self.where is None else frame.where(self.where)
         return kept.selectExpr(*(name_sql(column.name) for column in self.plan.columns))
 
-    def _read(self, schema: Any, paths: Iterable[str]) -> "DataFrame":
+    def _read(self, schema: Any, paths: Iterable[str], values_in_path: bool) -> "DataFrame":
         from pyspark.errors import AnalysisException
 
         before, after = self.prefixes
-        uris = [f"{after}{path.removeprefix(before)}" for path in paths]
+        folder, *uris = (f"{after}{path.removeprefix(before)}" for path in (self.plan.table.folder, *paths))
+        options = _OPTIONS
+        if values_in_path:
+            options = options | {"recursiveFileLookup": "false", "basePath": folder}
         try:
-            return self.spark.read.schema(schema).options(**_OPTIONS).parquet(*uris)
+            return self.spark.read.schema(schema).options(**options).parquet(*uris)
         except AnalysisException as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise

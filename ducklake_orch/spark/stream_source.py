@@ -28,7 +28,7 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.engine.retry import retrying
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.spark.data_source import data_source
+from ducklake_orch.spark.data_source import register_source
 from ducklake_orch.spark.feed_frame import feed_job, inlined_events
 from ducklake_orch.spark.feed_task import FeedJob
 from ducklake_orch.spark.native_reader import RETENTION
@@ -113,7 +113,7 @@ def stream_schema(followed: FollowedTable) -> "StructType":
 def read_stream(spark: "SparkSession", config: LakeConfig, request: StreamRequest) -> "DataFrame":
     """Return the DataFrame of a stream."""
     source = f"ducklake {config.name}"
-    spark.dataSource.register(data_source(config, source))
+    register_source(spark, config, source)
     reader = spark.readStream.format(source)
     for option, attribute in STREAM_OPTIONS.items():
         value = getattr(request, attribute)

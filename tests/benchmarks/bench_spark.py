@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,9 @@ class Table:
         )
         print("|---" * (len(formats) + 3) + "|", flush=True)
 
-    def line(self, work: str, run: Callable[[Format], Callable[[], Any] | None], *, short: bool = False) -> None:
+    def line(
+        self, work: str, run: Callable[[Format], Callable[[], Any] | None], *, short: bool = False
+    ) -> dict[str, float]:
         """Measure work on every format; `run` prepares it and returns the timed function. Short work is repeated."""
         taken: dict[str, list[float]] = {table_format.name: [] for table_format in self.formats}
         for _ in range(1 + (often(self.times) if short else self.times)):
@@ -257,6 +259,11 @@ class Table:
                     timed()
                     taken[table_format.name].append(time.perf_counter() - started)
         seconds = {name: statistics.median(each[1:]) for name, each in taken.items() if each}
+        self.show(work, seconds)
+        return seconds
+
+    def show(self, work: str, seconds: Mapping[str, float]) -> None:
+        """Print the seconds that work took, by format."""
         shown = [
             f"{seconds[table_format.name]:.2f} s" if table_format.name in seconds else ""
             for table_format in self.formats

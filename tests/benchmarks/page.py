@@ -61,6 +61,12 @@ PARTS = (
         },
     ),
     Part(
+        "sql",
+        "Queries in Spark's SQL",
+        "`lake.sql`, plain Parquet and Iceberg: the queries of TPC-H.",
+        {"all": {"ours / Iceberg": 1}},
+    ),
+    Part(
         "rows",
         "Changing rows",
         "ducklake-orch on both engines, Iceberg (merge-on-read) and Delta.",

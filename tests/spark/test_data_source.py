@@ -62,6 +62,13 @@ def test_inlined_rows_conditions_and_earlier_snapshots_are_read(lake: DuckLake, 
     assert load(spark).select("v").where("k = 100").collect()[0].v == "few"
 
 
+def test_only_the_named_columns_are_read(lake: DuckLake, spark: SparkSession) -> None:
+    execute(lake, "CREATE TABLE t (a INTEGER, b INTEGER, c INTEGER)", "INSERT INTO t VALUES (1, 2, 3)")
+    assert read_rows(load(spark, columns="C, a", where="b = 2")) == ["[3, 1]"]
+    with pytest.raises(PySparkException, match="no column `bb`"):
+        load(spark, columns="bb")
+
+
 def test_overwrite_replaces_all_rows_or_those_that_match_where(lake: DuckLake, spark: SparkSession) -> None:
     lake.create_table("t", {"id": "BIGINT", "p": "VARCHAR"}, partition_by=["p"])
     save(spark.sql("SELECT id, concat('p', id % 2) AS p FROM range(10)"))
@@ -134,7 +141,7 @@ def test_a_task_that_outlasts_its_write_deletes_its_files(lake: DuckLake) -> Non
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"id": [1]})
-        abandon_write((planned, False))
+        abandon_write(lake.config, (planned, False))
         yield pa.record_batch({"id": [2]})
 
     (result,) = write_partition((task, batches()))

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.spark.data_source import data_source
+from ducklake_orch.spark.kept_config import keep
 from tests.support.backends import LOCAL, POSTGRES, Backend
 from tests.support.lakes import MakeLake
 from tests.support.spark_reads import execute
@@ -105,13 +106,16 @@ def test_errors_of_a_stream_say_what_to_do(lake: DuckLake, spark: SparkSession, 
         spark.readStream.format("ducklake").options(table="t", start="0", maxRowPerBatch="2").load()
 
 
-# What Spark does in a process of its own: it asks a source for a reader, and then pickles both for tasks.
+# What Spark does in a process of its own: it asks a source for a reader or a writer, and then pickles both for tasks.
 PLANNER = """
 import sys
 from pyspark import cloudpickle
 
 source, kind = cloudpickle.loads(sys.stdin.buffer.read()), sys.argv[1]
-made = getattr(source, kind)(source.schema())
+schema = source.schema()
+if kind == "streamWriter":
+    source.options["query"] = "q"
+made = getattr(source, kind)(schema, *([False] if kind.endswith("riter") else []))
 if kind == "streamReader":
     assert made.initialOffset()["snapshot"] > 0
 sys.stdout.buffer.write(cloudpickle.dumps((source, made)))
@@ -119,14 +123,15 @@ sys.stdout.buffer.write(cloudpickle.dumps((source, made)))
 
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
-@pytest.mark.parametrize("kind", ["reader", "streamReader"])
-def test_tasks_that_read_get_no_secret_of_the_catalog(make_lake: MakeLake, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["reader", "streamReader", "writer", "streamWriter"])
+def test_tasks_get_no_secret_of_the_catalog(make_lake: MakeLake, spark: SparkSession, kind: str) -> None:
     lake = make_lake()
     lake.write(rows_of((1, "a")), "t", mode="append")
     password = b"canary"  # its first letters, which need no escapes wherever they are stored
     assert lake.config.catalog.password.get_secret_value().startswith(password.decode())  # type: ignore[union-attr]
-    planned = cloudpickle.dumps(data_source(lake.config, "secretive")(options={"table": "t"}))  # type: ignore[no-untyped-call]
-    assert password in planned
+    kept = keep(spark, lake.config)
+    planned = cloudpickle.dumps(data_source(kept, "secretive")(options={"table": "t"}))  # type: ignore[no-untyped-call]
+    assert password not in planned  # Spark sends the class of a source to tasks, too
     done = subprocess.run([sys.executable, "-c", PLANNER, kind], input=planned, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert len(done.stdout) > 100_000

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.verbs.rollback import RollbackRequest, roll_back
     from ducklake_orch.catalog.verbs.row_id_change import DELETED, ROW_ID, ChangeByRowIdRequest, change_by_row_id
     from ducklake_orch.catalog.verbs.row_source import ArrowRows, Job, Rows, Written
+    from ducklake_orch.catalog.verbs.stream_batch import StreamBatch
+    from ducklake_orch.catalog.verbs.table_writer import WritePlan
     from ducklake_orch.catalog.verbs.update import UpdateRequest, update_rows
     from ducklake_orch.catalog.verbs.write import PlannedWrite, write_table
     from ducklake_orch.catalog.verbs.write_request import MODES, WriteRequest
