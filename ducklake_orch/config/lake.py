@@ -196,7 +196,9 @@ class LakeConfig(Model):
         """All DuckDB settings of this lake: those of its storage, the limits and `settings`."""
         limits = ("memory_limit", "threads", "temp_directory", "max_temp_directory_size")
         given: dict[str, Scalar] = {name: value for name in limits if (value := getattr(self, name)) is not None}
-        return getattr(self.storage, "engine_settings", {}) | given | self.settings
+        own = {name.lower() for name in self.settings}
+        needed = getattr(self.storage, "engine_settings", {}).items()
+        return {name: value for name, value in needed if name not in own} | given | self.settings
 
     @property
     def scrubber(self) -> Scrubber:

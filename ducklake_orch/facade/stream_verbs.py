@@ -52,11 +52,14 @@ class StreamWriter:
         known = StreamBatch(self.query or _query_id(batch), batch_id)
         # An append checks for its key itself. Other modes would write the batch again, and overwrite what other writers
         # have changed since.
-        lake = DuckLake(self.config)
-        if self.mode != "append" and known.is_in(lake.reading(entering=False), table_name(self.table)):
-            return None
-        commit = known.described(self.commit)
-        return lake.write(batch, self.table, mode=self.mode, idempotency_key=known.key, commit=commit, **self.how)
+        lake, table = DuckLake(self.config), table_name(self.table)
+        result = None
+        if self.mode == "append" or not known.is_in(lake.reading(entering=False), table):
+            how = {"idempotency_key": known.key, "commit": known.described(self.commit), **self.how}
+            result = lake.write(batch, self.table, mode=self.mode, **how)
+        if result is None or result.replayed:
+            known.refuse_passed(lake.reading(entering=False), table)
+        return result
 
 
 def _query_id(batch: "DataFrame") -> str:

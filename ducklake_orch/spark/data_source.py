@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.spark.kept_config import KeptConfig, keep
 from ducklake_orch.spark.ship_code import ship_function
 
@@ -38,10 +39,12 @@ def register_source(spark: "SparkSession", config: LakeConfig, name: str) -> Non
         config: The lake.
         name: The source's name in Spark.
     """
-    source = data_source(keep(spark, config), name)
     if not hasattr(spark, "_jsparkSession"):
-        spark.dataSource.register(source)
+        spark.dataSource.register(data_source(config, name))
         return
+    hadoop = spark._jsparkSession.sparkContext().hadoopConfiguration()
+    is_local = str(hadoop.get("fs.defaultFS", "file:///")).startswith("file:")
+    source = data_source(keep(config), name, has_local_paths=is_local)
     # Spark refuses a name that is new in this session but known in the active one.
     sessions: Any = spark._jvm.SparkSession  # type: ignore[union-attr]
     active = sessions.getActiveSession()
@@ -55,12 +58,15 @@ def register_source(spark: "SparkSession", config: LakeConfig, name: str) -> Non
             sessions.clearActiveSession()
 
 
-def data_source(kept: KeptConfig | LakeConfig, source_name: str) -> "type[DataSource]":
+def data_source(
+    kept: KeptConfig | LakeConfig, source_name: str, *, has_local_paths: bool = False
+) -> "type[DataSource]":
     """Return the data source of a lake.
 
     Args:
-        kept: The lake, from `kept_config.keep`.
+        kept: The lake, or where the driver keeps it.
         source_name: The source's name in Spark.
+        has_local_paths: Whether paths without a scheme are, for Spark, paths of the driver's machine.
     """
     from pyspark.sql.datasource import DataSource
 
@@ -96,7 +102,10 @@ def data_source(kept: KeptConfig | LakeConfig, source_name: str) -> "type[DataSo
             return stream_reader_of(steps["open_stream"], dict(self.options), schema)
 
         def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
-            return stream_writer_of(steps, (dict(self.options), schema, overwrite))
+            options = dict(self.options)
+            if not has_local_paths and not options.get("checkpointlocation", "").startswith("file:"):
+                options.pop("checkpointlocation", None)
+            return stream_writer_of(steps, (options, schema, overwrite))
 
     return DuckLakeSource
 
@@ -208,7 +217,10 @@ def _writer_class() -> "Callable[..., DataSourceArrowWriter]":
 
 
 def _stream_writer_class() -> "Callable[..., DataSourceStreamWriter]":
-    from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+    except ImportError:
+        return _no_stream_writer
 
     write_partition = ship_function(f"{_STEPS}write_partition")
 
@@ -233,15 +245,23 @@ def _stream_writer_class() -> "Callable[..., DataSourceStreamWriter]":
             return PartOfBatch(planned, list(write_partition((task, iterator))))  # type: ignore[arg-type]
 
         def commit(self, messages: "list[Message | None]", batchId: int) -> None:
-            parts = [part for part in messages if isinstance(part, PartOfBatch)]
+            parts = [
+                cast("PartOfBatch", message) for message in messages
+            ]  # at least one, as Spark runs empty tasks, too
             results = [result for part in parts for result in part.results]
-            if parts:  # a batch without tasks has no rows
-                self.steps["finish_batch"]((*self.given, parts[0].planned, batchId, results))
+            self.steps["finish_batch"]((*self.given, parts[0].planned, batchId, results))
 
         def abort(self, messages: "list[Message | None]", batchId: int) -> None:
             planned = next((part.planned for part in messages if isinstance(part, PartOfBatch)), None)
             all_written = all(message is not None for message in messages)
-            if planned is not None and not all_written:  # otherwise the commit has begun
+            # If all was written, the commit has begun. If no task has succeeded, the lease of the batch ends by itself.
+            if planned is not None and not all_written:
                 self.steps["abandon_batch"]((*self.given, planned))
 
     return StreamWriter
+
+
+def _no_stream_writer(*_: Any) -> "DataSourceStreamWriter":
+    raise UnsupportedStatementError(
+        "`writeStream.format` needs Spark 4.1 or later.", remedy="Use `foreachBatch(lake.stream_writer(…))`."
+    )

@@ -27,7 +27,7 @@ from ducklake_orch.engine.layout import column_comments
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.results import CommitInfo
+from ducklake_orch.results import CommitInfo, WriteResult
 from ducklake_orch.spark.read_frame import inlined_table, read_job
 from ducklake_orch.spark.read_task import read_pieces
 from ducklake_orch.spark.spark_rows import (
@@ -169,7 +169,7 @@ def plan_write(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, 
 
 @dataclass(frozen=True)
 class PlannedFiles:
-    """A write whose files tasks write, without the lake's configuration, of which tasks need no secret.
+    """A write whose files tasks write. It passes through the tasks, and holds no secret.
 
     Attributes:
         request: Target table and write options.
@@ -183,7 +183,7 @@ class PlannedFiles:
     plan: WritePlan
     marker: str | None
 
-    def finish(self, config: LakeConfig, schema: "StructType", results: Sequence[bytes]) -> None:
+    def finish(self, config: LakeConfig, schema: "StructType", results: Sequence[bytes]) -> WriteResult:
         """Commit the files that tasks wrote, exactly once."""
         planned = self._planned(config)
         task_results: list[TaskResult] = [unpacked(result) for result in results]
@@ -200,6 +200,7 @@ class PlannedFiles:
         # Unsuccessful or concurrent attempts may have left files behind.
         planned.remove_leftovers()
         log.info("%s", result)
+        return result
 
     def abandon(self, config: LakeConfig) -> None:
         """Delete the files that tasks wrote."""
@@ -219,9 +220,13 @@ def plan_files(
     planned = PlannedWrite.of(config, _TaskFiles(schema), request)
     if planned.is_done:
         return PlannedFiles(request, planned.write, planned.plan, None), None
-    job = planned.job()
-    check_writable(job, duckdb_columns(schema))
-    task = task_of(job, schema)
+    try:
+        job = planned.job()
+        check_writable(job, duckdb_columns(schema))
+        task = task_of(job, schema)
+    except BaseException:
+        planned.abandon()
+        raise
     return PlannedFiles(request, planned.write, planned.plan, task.marker), task
 
 

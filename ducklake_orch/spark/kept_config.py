@@ -5,18 +5,27 @@ the driver's machine, which fetch the configuration through a socket that only t
 Connect there is no such way to the server: the class holds the configuration itself.
 """
 
+import hashlib
 import importlib
+import logging
 import os
 import pickle
+import tempfile
+import time
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from multiprocessing.connection import Client, Listener
-from threading import Thread
-from typing import Any
-from uuid import uuid4
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.errors import ConfigError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+log = logging.getLogger("ducklake_orch")
+_DIGITS = 64
 
 
 @dataclass(frozen=True)
@@ -45,18 +54,17 @@ class KeptConfig:
             ) from error
 
 
-def keep(spark: Any, config: LakeConfig) -> KeptConfig | LakeConfig:
-    """Keep a configuration in this process; return what the class of a data source holds instead.
-
-    Args:
-        spark: The session, classic or Connect.
-        config: The lake.
-    """
-    if not hasattr(spark, "_jsparkSession"):
-        return config
-    number = uuid4().hex
-    _keeper(os.getpid()).configs[number] = pickle.dumps(config)
-    return KeptConfig(_keeper(os.getpid()).socket, number)
+def keep(config: LakeConfig) -> KeptConfig:
+    """Keep a configuration in this process, which is the driver."""
+    global _keeper
+    with _starting:
+        if _keeper is None or _keeper.process != os.getpid():  # a thread does not survive a fork
+            _keeper = _Keeper()
+        keeper = _keeper
+    packed = pickle.dumps(config)
+    number = hashlib.sha256(keeper.salt + packed).hexdigest()
+    keeper.configs[number] = packed
+    return KeptConfig(keeper.socket, number)
 
 
 def with_config(step: str, kept: KeptConfig | LakeConfig, given: Any) -> Any:
@@ -64,8 +72,8 @@ def with_config(step: str, kept: KeptConfig | LakeConfig, given: Any) -> Any:
 
     Args:
         step: Module and name of the function, such as `ducklake_orch.spark.data_source_steps:plan_read`.
-        kept: What `keep` returned.
-        given: The function's argument after the configuration.
+        kept: The lake, or where the driver keeps it.
+        given: The second argument of the function.
     """
     module, _, name = step.partition(":")
     config = kept.fetch() if isinstance(kept, KeptConfig) else kept
@@ -76,21 +84,32 @@ class _Keeper:
     """Answers each connection to its socket with the configuration that it asks for."""
 
     def __init__(self) -> None:
+        self.process = os.getpid()
+        self.salt = os.urandom(16)
         self.configs: dict[str, bytes] = {}
-        self._listener = Listener(family="AF_UNIX")  # in a new folder of this user
+        try:
+            self._listener = Listener(family="AF_UNIX")  # in a new folder of this user
+        except OSError:  # the path is too long for a socket
+            self._listener = Listener(os.path.join(tempfile.mkdtemp(dir="/tmp"), "socket"), "AF_UNIX")
         self.socket = str(self._listener.address)
         Thread(target=self._serve, name="ducklake-orch configurations", daemon=True).start()
 
     def _serve(self) -> None:
         while True:
             try:
-                with self._listener.accept() as connection:
-                    connection.send_bytes(self.configs[connection.recv_bytes(64).decode()])
-            except (OSError, EOFError, KeyError):  # the other side has ended, or is not ours
+                connection = self._listener.accept()
+            except OSError as error:
+                log.warning("a process that plans for Spark could not connect: %s", error)
+                time.sleep(1)
                 continue
+            Thread(target=self._answer, args=(connection,), daemon=True).start()
+
+    def _answer(self, connection: "Connection[Any, Any]") -> None:
+        with connection, suppress(OSError, EOFError):  # the other side has ended
+            asked = connection.recv_bytes(_DIGITS).decode("ascii", "replace")
+            if asked in self.configs:
+                connection.send_bytes(self.configs[asked])
 
 
-@cache
-def _keeper(process: int) -> _Keeper:
-    """Return the keeper of a process; a thread does not survive a fork."""
-    return _Keeper()
+_keeper: _Keeper | None = None
+_starting = Lock()

@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +49,7 @@ class _Group(NamedTuple):
     Attributes:
         partial: Whether some of their rows are newer than the snapshot.
         values_in_path: Whether Spark takes the partition values from their paths.
-        turn: 0 for files without deletions. Otherwise, a number that files of the same size do not share.
+        turn: 0 for files without deletions. Otherwise, a number that differs between files of the same size.
     """
 
     partial: bool
@@ -118,11 +118,13 @@ class NativeScan:
 
         before, after = self.prefixes
         folder, *uris = (f"{after}{path.removeprefix(before)}" for path in (self.plan.table.folder, *paths))
-        options = _OPTIONS
+        reader = self.spark.read.schema(schema).options(**_OPTIONS)
         if values_in_path:
-            options = options | {"recursiveFileLookup": "false", "basePath": folder}
+            with suppress(Exception):  # such as credentials that may not list folders
+                return reader.options(recursiveFileLookup="false", basePath=folder).parquet(*uris)
+            reader = self.spark.read.schema(schema).options(**_OPTIONS)
         try:
-            return self.spark.read.schema(schema).options(**options).parquet(*uris)
+            return reader.parquet(*uris)
         except AnalysisException as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise

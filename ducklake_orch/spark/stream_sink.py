@@ -7,11 +7,11 @@ with the results of the tasks.
 import json
 import pickle
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from ducklake_orch.catalog.verbs import Job, MergeRequest, StreamBatch, WriteRequest, merge_rows
@@ -23,7 +23,7 @@ from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.results import CommitInfo
+from ducklake_orch.results import CommitInfo, WriteResult
 from ducklake_orch.spark.data_source_steps import PlannedFiles, names_in, plan_files, task_of
 from ducklake_orch.spark.merge_source_staging import StagedSpool, staging_table
 from ducklake_orch.spark.spark_rows import remove_marker
@@ -57,14 +57,16 @@ class StagedRows:
     write_id: str
     marker: str | None
 
-    def finish(self, config: LakeConfig, schema: "StructType", request: MergeRequest, results: Sequence[bytes]) -> None:
+    def finish(
+        self, config: LakeConfig, schema: "StructType", request: MergeRequest, results: Sequence[bytes]
+    ) -> WriteResult:
         """Merge the rows that tasks staged, exactly once."""
         task_results: list[TaskResult] = [unpacked(result) for result in results]
         try:
             if failed := next((task_result.error for task_result in task_results if task_result.error), None):
                 raise failed
             paths = [file.path for task_result in task_results for file in task_result.files]
-            merge_rows(config, StagedSpool(duckdb_columns(schema), paths), request)
+            return merge_rows(config, StagedSpool(duckdb_columns(schema), paths), request)
         finally:
             self.abandon(config)
 
@@ -98,20 +100,17 @@ def finish_batch(
     """Commit a batch, unless an earlier run of the query has committed it."""
     options, schema, overwrite, packed, number, results = given
     planned: StagedRows | PlannedFiles = pickle.loads(packed)  # noqa: S301 - our own, from `plan_batch`
-    batch, table = StreamBatch(query_of(options), number), table_name(options["table"])
-    # An append checks for its key itself. Repeated later, other modes would undo what was written since.
-    if (overwrite or _merges(options)) and batch.is_in(
-        open_session(config, Access(False, reads=True), entering=False), table
-    ):
-        planned.abandon(config)
-        return
-    about: dict[str, Any] = {"idempotency_key": batch.key, "commit": batch.described(_commit(options))}
+    batch = StreamBatch(query_of(options), number)
+    about: dict[str, Any] = {"idempotency_key": batch.key, "commit": batch.described(_commit(options)), "once": True}
     if isinstance(planned, StagedRows):
-        planned.finish(config, schema, replace(_merge_request(options), **about), results)
-        return
-    request = replace(_write_request(options, overwrite), **about)
-    write = replace(planned.write, info=request.commit)
-    replace(planned, request=request, write=write).finish(config, schema, results)
+        result = planned.finish(config, schema, replace(_merge_request(options), **about), results)
+    else:
+        request = replace(_write_request(options, overwrite), **about)
+        write = replace(planned.write, info=request.commit)
+        result = replace(planned, request=request, write=write).finish(config, schema, results)
+    if result.replayed:
+        opened = open_session(config, Access(False, reads=True), entering=False)
+        batch.refuse_passed(opened, table_name(options["table"]))
 
 
 def abandon_batch(config: LakeConfig, given: "tuple[Mapping[str, str], StructType, bool, bytes]") -> None:
@@ -126,19 +125,18 @@ def abandon_batch(config: LakeConfig, given: "tuple[Mapping[str, str], StructTyp
 def query_of(options: Mapping[str, str]) -> str:
     """Return what identifies the query: the option `query`, or the id in the checkpoint.
 
-    Spark does not tell a sink in Python the id. A checkpoint in a folder of this machine can be read.
+    Spark does not tell a sink in Python the id. A checkpoint in a folder of this machine can be read; Spark takes its
+    path as it is, without percent-encoding.
 
     Raises:
         ConfigError: When there is neither.
     """
     if query := options.get("query", "").strip():
         return query
-    checkpoint = urlsplit(options.get("checkpointlocation", ""))
-    try:
-        if checkpoint.path and checkpoint.scheme in ("", "file"):
-            return str(json.loads((Path(unquote(checkpoint.path)) / "metadata").read_text())["id"])
-    except (OSError, ValueError, KeyError):
-        pass
+    checkpoint = options.get("checkpointlocation", "").removeprefix("file://").removeprefix("file:")
+    with suppress(OSError, ValueError, KeyError):
+        if checkpoint:
+            return str(json.loads((Path(checkpoint) / "metadata").read_text())["id"])
     raise ConfigError(
         "The streaming query has no name: its checkpoint is not a folder of this machine, or is not set by the option"
         " `checkpointLocation`.",

@@ -1,5 +1,6 @@
 """`writeStream.format("ducklake")`: each batch once, appended, merged or complete; options and errors."""
 
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import ConfigError
-from ducklake_orch.spark.stream_sink import plan_batch
+from ducklake_orch.spark.data_source_steps import write_partition
+from ducklake_orch.spark.stream_sink import finish_batch, plan_batch, query_of
 from tests.support.backends import LOCAL, MYSQL, POSTGRES, S3_DISK, SQLITE, Backend
 from tests.support.lakes import MakeLake
 from tests.support.table_steps import rows_of
@@ -179,6 +181,42 @@ def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, str], wo
         plan_batch(lake.config, ({"query": "q", "table": "t", "mode": "merge", "keys": "k"}, schema, True))
 
 
+@pytest.mark.parametrize("mode", ["append", "merge", "complete"])
+def test_a_late_commit_of_an_old_batch_changes_nothing(tmp_path: Path, mode: str) -> None:
+    """A commit runs in a process of its own, which can outlive the query that started it."""
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    schema = StructType([StructField("k", LongType()), StructField("v", StringType())])
+    options = {"table": "t", "query": "q"} | ({"mode": "merge", "keys": "k"} if mode == "merge" else {})
+    given = (options, schema, mode == "complete")
+
+    def written(value: str) -> tuple[bytes, list[bytes]]:
+        planned, task = plan_batch(lake.config, given)
+        return planned, write_partition((task, iter(rows_of((1, value)).to_batches())))
+
+    def commit(number: int, batch: tuple[bytes, list[bytes]]) -> None:
+        finish_batch(lake.config, (*given, batch[0], number, batch[1]))
+
+    late = written("first")
+    commit(0, written("first"))
+    commit(0, written("first"))  # repeated, as after a kill
+    commit(1, written("second"))
+    with pytest.raises(ConfigError, match="Batches 0 and 1 of the streaming query `q` are in"):
+        commit(0, late)
+    expected = [(1, "first"), (1, "second")] if mode == "append" else [(1, "second")]
+    assert values(lake, "t") == expected
+    assert written_batches(lake) == [1, 0]
+    assert not lake.fsck(deep=True, storage=True).counts
+
+
+@pytest.mark.parametrize("name", ["plain", "with space", "per%20cent", "number#2", "question?mark"])
+def test_the_id_of_a_query_is_that_of_its_own_checkpoint(tmp_path: Path, name: str) -> None:
+    for folder in {name, name[:6], "per cent"}:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "metadata").write_text(json.dumps({"id": folder}))
+    for prefix in ("", "file:", "file://"):
+        assert query_of({"checkpointlocation": f"{prefix}{tmp_path / name}"}) == name
+
+
 def test_a_query_whose_id_is_unknown_needs_a_name(
     lake: DuckLake, new_session: Callable[[], SparkSession], tmp_path: Path
 ) -> None:
@@ -200,8 +238,6 @@ def test_a_query_whose_id_is_unknown_needs_a_name(
 QUERY = """
 import sys
 from ducklake_orch import DuckLake
-from ducklake_orch.errors import ConfigError
-from ducklake_orch.spark.stream_sink import plan_batch
 from ducklake_orch.spark import local_session
 
 lake = DuckLake.local(sys.argv[1])

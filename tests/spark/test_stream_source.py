@@ -124,12 +124,12 @@ sys.stdout.buffer.write(cloudpickle.dumps((source, made)))
 
 @pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], indirect=True, ids=str)
 @pytest.mark.parametrize("kind", ["reader", "streamReader", "writer", "streamWriter"])
-def test_tasks_get_no_secret_of_the_catalog(make_lake: MakeLake, spark: SparkSession, kind: str) -> None:
+def test_tasks_get_no_secret_of_the_catalog(make_lake: MakeLake, kind: str) -> None:
     lake = make_lake()
     lake.write(rows_of((1, "a")), "t", mode="append")
     password = b"canary"  # its first letters, which need no escapes wherever they are stored
     assert lake.config.catalog.password.get_secret_value().startswith(password.decode())  # type: ignore[union-attr]
-    kept = keep(spark, lake.config)
+    kept = keep(lake.config)
     planned = cloudpickle.dumps(data_source(kept, "secretive")(options={"table": "t"}))  # type: ignore[no-untyped-call]
     assert password not in planned  # Spark sends the class of a source to tasks, too
     done = subprocess.run([sys.executable, "-c", PLANNER, kind], input=planned, capture_output=True, check=False)

@@ -111,6 +111,8 @@ def test_a_replayed_batch_writes_no_row_twice(tmp_path: Path, spark: SparkSessio
     assert again is not None
     assert (first.rows_written, again.replayed) == (10, True)
     write(frame, 1)
+    with pytest.raises(ConfigError, match="its checkpoint was made anew"):
+        write(frame, 0)
     lake.stream_writer("t", query="others")(frame, 0)
     assert lake.table("t").count() == 30
 

@@ -48,6 +48,8 @@ class TestDefaults:
         assert (config.attach_options, config.options, config.settings, config.extensions) == ({}, {}, {}, [])
         assert config.engine_settings == {}
         assert lake(storage="s3://bucket").engine_settings == {"s3_uploader_max_filesize": "50GB"}
+        own = {"S3_uploader_max_filesize": "200GB"}
+        assert lake(storage="s3://bucket", settings=own).engine_settings == own
         assert (config.on_connect, config.on_attach) == (None, None)
 
     def test_retry_and_task_defaults(self) -> None:

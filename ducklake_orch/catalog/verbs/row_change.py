@@ -60,6 +60,7 @@ class RowRequest:
 
     Attributes:
         dry_run: Only report what would change.
+        once: Whether a committed idempotency key ends the change, even if a repetition would change nothing more.
     """
 
     table: TableName
@@ -68,6 +69,7 @@ class RowRequest:
     expect_snapshot: int | None = None
     commit: CommitInfo = field(default_factory=CommitInfo)
     dry_run: bool = False
+    once: bool = False
 
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
@@ -238,7 +240,7 @@ class _Changer:
             target = verb.check(metadata, table)
             plan = plan_rows(metadata, table, latest, verb.where, values=verb.needs_values)
             scan = plan.scan if verb.changes_every_match else replace(plan.scan, certain=frozenset())
-            key = request.idempotency_key if verb.replays else None
+            key = request.idempotency_key if verb.replays or request.once else None
             return replace(plan, target=target, scan=scan), find_replay(metadata, table, key, latest.snapshot_id)
 
     def _files(self, plan: RowPlan, losses: Losses) -> list[NewFile]:
@@ -271,7 +273,7 @@ class _Changer:
             deletes=deletes,
             expect_snapshot=request.expect_snapshot,
             key=request.idempotency_key,
-            replays=self._verb.replays,
+            replays=self._verb.replays or request.once,
             planned_version=plan.latest.schema_version,
         )
 

@@ -246,7 +246,7 @@ class TableWriter:
             promote = request.schema_evolution == "promote"
             target = evolved(metadata, known, given, promote=promote)
             target = commented(target, known, self._rows.comments)
-        key = request.idempotency_key if request.mode == "append" else None
+        key = request.idempotency_key if request.mode == "append" or request.once else None
         return self._checked(WritePlan(newest, known, target, find_replay(metadata, known, key, latest)), metadata.con)
 
     def _checked(self, plan: WritePlan, con: duckdb.DuckDBPyConnection) -> WritePlan:
@@ -289,7 +289,7 @@ class TableWriter:
             few=written.few,
             expect_snapshot=request.expect_snapshot,
             key=request.idempotency_key,
-            replays=request.mode == "append",
+            replays=request.mode == "append" or request.once,
             only_new=request.mode in ("error", "ignore"),
             planned_version=plan.latest.schema_version,
             settings=plan.settings if plan.kept else None,

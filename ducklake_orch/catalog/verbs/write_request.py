@@ -18,6 +18,7 @@ class WriteRequest:
 
     Attributes:
         required: The columns that are NOT NULL if the write creates the table.
+        once: Whether a committed idempotency key ends the write in every mode, and not only in mode `append`.
     """
 
     table: TableName
@@ -32,6 +33,7 @@ class WriteRequest:
     idempotency_key: str | None = None
     commit: CommitInfo = field(default_factory=CommitInfo)
     required: Sequence[str] = ()
+    once: bool = False
 
     def __post_init__(self) -> None:
         for name, value, known in (
