@@ -245,9 +245,8 @@ def _stream_writer_class() -> "Callable[..., DataSourceStreamWriter]":
             return PartOfBatch(planned, list(write_partition((task, iterator))))  # type: ignore[arg-type]
 
         def commit(self, messages: "list[Message | None]", batchId: int) -> None:
-            parts = [
-                cast("PartOfBatch", message) for message in messages
-            ]  # at least one, as Spark runs empty tasks, too
+            # There is at least one part: Spark runs a task for an empty batch, too.
+            parts = [cast("PartOfBatch", message) for message in messages]
             results = [result for part in parts for result in part.results]
             self.steps["finish_batch"]((*self.given, parts[0].planned, batchId, results))
 

@@ -84,7 +84,7 @@ def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]
 
 
 def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName, Access, str | None]:
-    _check(options, READ_OPTIONS)
+    check_options(options, READ_OPTIONS)
     snapshot, as_of = options.get("snapshot"), options.get("as_of")
     if snapshot is not None and as_of is not None:
         raise ConfigError("The options `snapshot` and `as_of` exclude each other.", remedy="Set only one of them.")
@@ -103,7 +103,8 @@ def names_in(text: str | None) -> list[str] | None:
     return [name.strip() for name in (text or "").split(",") if name.strip()] or None
 
 
-def _check(options: Mapping[str, str], known: Sequence[str]) -> None:
+def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
+    """Refuse options that are not known, and require `table`."""
     for name in options:
         if name.lower() not in known:
             raise ConfigError(
@@ -245,7 +246,7 @@ def task_of(job: Job, schema: "StructType") -> WriteTask:
 
 
 def _request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
-    _check(options, WRITE_OPTIONS)
+    check_options(options, WRITE_OPTIONS)
     where = options.get("where")
     if where is not None and not overwrite:
         raise ConfigError(

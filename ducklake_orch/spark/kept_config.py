@@ -34,17 +34,17 @@ class KeptConfig:
 
     Attributes:
         socket: The socket of the driver's process.
-        number: The number of the configuration there.
+        key: What the socket answers with the configuration.
     """
 
     socket: str
-    number: str
+    key: str
 
     def fetch(self) -> LakeConfig:
         """Return the configuration, in a process on the driver's machine."""
         try:
             with Client(self.socket) as connection:
-                connection.send_bytes(self.number.encode())
+                connection.send_bytes(self.key.encode())
                 config: LakeConfig = pickle.loads(connection.recv_bytes())  # noqa: S301 - our own, from the driver
                 return config
         except (OSError, EOFError) as error:
@@ -62,9 +62,9 @@ def keep(config: LakeConfig) -> KeptConfig:
             _keeper = _Keeper()
         keeper = _keeper
     packed = pickle.dumps(config)
-    number = hashlib.sha256(keeper.salt + packed).hexdigest()
-    keeper.configs[number] = packed
-    return KeptConfig(keeper.socket, number)
+    key = hashlib.sha256(keeper.salt + packed).hexdigest()
+    keeper.configs[key] = packed
+    return KeptConfig(keeper.socket, key)
 
 
 def with_config(step: str, kept: KeptConfig | LakeConfig, given: Any) -> Any:

@@ -7,6 +7,7 @@ memory.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any
 from uuid import uuid4
@@ -117,18 +118,16 @@ class SparkSpool(StagedSpool):
     @contextmanager
     def _staged(self) -> Iterator[Sequence[str]]:
         """Write the rows into files and yield their paths, for a block."""
-        staged = staging_table(self._config, self._columns, self._table)
-        write_id = uuid4().hex
-        job = Job(self._config, staged, write_id, None, "error", 0, lambda: working_connection(self._config))
+        job = staging_job(self._config, self._columns, self._table)
         try:
             rows = SparkRows(self._frame, distribution="none")
             yield [file.path for file in rows.write(job).files]
         finally:
-            remove_written(self._config, staged.folder, write_id)
+            remove_written(self._config, job.table.folder, job.write_id)
 
 
-def staging_table(config: LakeConfig, columns: list[tuple[str, str]], table: TableName) -> TableDef:
-    """Return a stand-in table, for whose files tasks write rows that a merge reads.
+def staging_job(config: LakeConfig, columns: list[tuple[str, str]], table: TableName) -> Job:
+    """Return the job that stages rows for a merge, in files of a stand-in table.
 
     Args:
         config: The lake.
@@ -145,4 +144,5 @@ def staging_table(config: LakeConfig, columns: list[tuple[str, str]], table: Tab
     # A file cannot store a column without a type, which holds only NULLs.
     typed = [(name, "BOOLEAN" if kind == "NULL" else kind) for name, kind in columns]
     stored = columns_of(column_types(typed), count(1))
-    return TableDef(-1, "", -1, *table, f"{root}{FOLDER}", root, stored, lake_mark=mark)
+    staged = TableDef(-1, "", -1, *table, f"{root}{FOLDER}", root, stored, lake_mark=mark)
+    return Job(config, staged, uuid4().hex, None, "error", 0, partial(working_connection, config))

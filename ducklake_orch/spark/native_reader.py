@@ -118,13 +118,15 @@ class NativeScan:
 
         before, after = self.prefixes
         folder, *uris = (f"{after}{path.removeprefix(before)}" for path in (self.plan.table.folder, *paths))
-        reader = self.spark.read.schema(schema).options(**_OPTIONS)
+
+        def load(**more: str) -> "DataFrame":
+            return self.spark.read.schema(schema).options(**_OPTIONS | more).parquet(*uris)
+
         if values_in_path:
             with suppress(Exception):  # such as credentials that may not list folders
-                return reader.options(recursiveFileLookup="false", basePath=folder).parquet(*uris)
-            reader = self.spark.read.schema(schema).options(**_OPTIONS)
+                return load(recursiveFileLookup="false", basePath=folder)
         try:
-            return reader.parquet(*uris)
+            return load()
         except AnalysisException as error:
             if "PATH_NOT_FOUND" not in str(error):
                 raise

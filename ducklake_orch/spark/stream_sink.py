@@ -9,23 +9,20 @@ import pickle
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from uuid import uuid4
 
-from ducklake_orch.catalog.verbs import Job, MergeRequest, StreamBatch, WriteRequest, merge_rows
+from ducklake_orch.catalog.verbs import MergeRequest, StreamBatch, WriteRequest, merge_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Access
-from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo, WriteResult
-from ducklake_orch.spark.data_source_steps import PlannedFiles, names_in, plan_files, task_of
-from ducklake_orch.spark.merge_source_staging import StagedSpool, staging_table
+from ducklake_orch.spark.data_source_steps import PlannedFiles, check_options, names_in, plan_files, task_of
+from ducklake_orch.spark.merge_source_staging import StagedSpool, staging_job
 from ducklake_orch.spark.spark_rows import remove_marker
 from ducklake_orch.spark.storage_access import check_reachable
 from ducklake_orch.spark.task_values import unpacked
@@ -88,10 +85,8 @@ def plan_batch(config: LakeConfig, given: Given) -> tuple[bytes, bytes]:
         return pickle.dumps(planned), pickle.dumps(task)
     request = _merge_request(options)
     check_reachable(config)
-    staged = staging_table(config, duckdb_columns(schema), request.table)
-    working = partial(working_connection, config)
-    task = task_of(Job(config, staged, uuid4().hex, None, "error", 0, working), schema)
-    return pickle.dumps(StagedRows(staged.folder, task.write_id, task.marker)), pickle.dumps(task)
+    task = task_of(staging_job(config, duckdb_columns(schema), request.table), schema)
+    return pickle.dumps(StagedRows(task.table.folder, task.write_id, task.marker)), pickle.dumps(task)
 
 
 def finish_batch(
@@ -146,11 +141,7 @@ def query_of(options: Mapping[str, str]) -> str:
 
 
 def _check(options: Mapping[str, str], overwrite: bool) -> None:
-    for name in options:
-        if name.lower() not in (*SINK_OPTIONS, *_SPARKS):
-            raise ConfigError(f"The sink `ducklake` has no option `{name}`.", remedy=nearest(name, SINK_OPTIONS))
-    if "table" not in options:
-        raise ConfigError("The sink `ducklake` needs the option `table`.", remedy='Add `.option("table", "…")`.')
+    check_options(options, (*SINK_OPTIONS, *_SPARKS))
     mode = options.get("mode", "append")
     if mode not in _MODES:
         raise ConfigError(f"`mode` = {mode!r} is unknown.", remedy=nearest(mode, _MODES))

@@ -12,10 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import sqlglot
-
-from ducklake_orch.engine.extensions import open_database
 from tests.benchmarks.bench_spark import DuckLakeOrch, Format, Iceberg, PlainParquet, Table, session
+from tests.support.tpc_data import generate
 
 
 def main() -> None:
@@ -28,7 +26,13 @@ def main() -> None:
         spark = session(folder, ["iceberg"])
         formats: list[Format] = [kind(spark, folder) for kind in (DuckLakeOrch, PlainParquet, Iceberg)]
         print(f"\nTPC-H at scale {given.scale:g}, Spark {spark.version}, medians of {given.times}\n", flush=True)
-        queries = load(folder / "generated", formats, given.scale)
+        generated = folder / "generated"
+        generated.mkdir()
+        queries = generate("tpch", given.scale, generated)
+        names = [path.stem for path in sorted(generated.glob("*.parquet"))]
+        for name in names:
+            for table_format in formats:
+                table_format.write(spark.read.parquet(f"{generated}/{name}.parquet").repartition(4), name)
         # Spark would find its own views before the tables of the lake.
         without_views = spark.newSession()
 
@@ -42,27 +46,12 @@ def main() -> None:
 
             return prepare
 
-        names = [path.stem for path in sorted((folder / "generated").glob("*.parquet"))]
         table, total = Table(formats, given.times), Counter[str]()
         for number, query in sorted(queries.items()):
             total.update(table.line(f"query {number}", running(query)))
         table.show("all 22 queries", total)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def load(folder: Path, formats: list[Format], scale: float) -> dict[int, str]:
-    """Write the tables in each format; return the queries in Spark's SQL."""
-    folder.mkdir()
-    with open_database(("tpch",), {}) as con:
-        con.execute(f"CALL dbgen(sf = {scale})")
-        for (table,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-            path = str(folder / f"{table}.parquet")
-            con.execute(f"COPY {table} TO '{path}'")
-            for table_format in formats:
-                table_format.write(table_format.spark.read.parquet(path).repartition(4), table)
-        found = con.execute("SELECT query_nr, query FROM tpch_queries()").fetchall()
-    return {int(number): sqlglot.transpile(text, read="duckdb", write="spark")[0] for number, text in found}
 
 
 if __name__ == "__main__":

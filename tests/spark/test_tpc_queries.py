@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import duckdb
 import pytest
-import sqlglot
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake
-from ducklake_orch.engine.extensions import open_database
+from tests.support.tpc_data import generate
 
 PARTITIONED = {"lineitem": ["year(l_shipdate)"], "orders": ["o_orderpriority"], "store_sales": ["ss_store_sk"]}
 NewSession = Callable[[], SparkSession]
@@ -30,17 +30,13 @@ class Suite:
         assert results(self.lake.sql(self.ours, query)) == results(self.plain.sql(query))
 
 
-def load(name: str, generator: str, folder: Path, new_session: NewSession) -> Suite:
-    """Generate the data of a benchmark; its queries are translated from DuckDB's SQL."""
+def load(benchmark: str, folder: Path, new_session: NewSession) -> Suite:
+    """Generate the data of a benchmark, and write them to a lake."""
     lake, ours, plain = DuckLake.local(folder / "lake"), new_session(), new_session()
-    with open_database((name,), {}) as con:
-        con.execute(generator)
-        for (table,) in con.execute("SELECT table_name FROM duckdb_tables()").fetchall():
-            con.execute(f"COPY {table} TO '{folder}/{table}.parquet'")
-            lake.write(con.table(table), table, mode="append", partition_by=PARTITIONED.get(table))
-            plain.read.parquet(f"{folder}/{table}.parquet").createOrReplaceTempView(table)
-        found = con.execute(f"SELECT query_nr, query FROM {name}_queries()").fetchall()
-    queries = {int(number): sqlglot.transpile(text, read="duckdb", write="spark")[0] for number, text in found}
+    queries = generate(benchmark, 0.01, folder)
+    for path in folder.glob("*.parquet"):
+        lake.write(duckdb.read_parquet(str(path)), path.stem, mode="append", partition_by=PARTITIONED.get(path.stem))
+        plain.read.parquet(str(path)).createOrReplaceTempView(path.stem)
     return Suite(lake, ours, plain, queries)
 
 
@@ -52,12 +48,12 @@ def results(frame: DataFrame) -> tuple[str, list[str]]:
 
 @pytest.fixture(scope="module")
 def tpch(tmp_path_factory: pytest.TempPathFactory, new_session: NewSession) -> Suite:
-    return load("tpch", "CALL dbgen(sf = 0.01)", tmp_path_factory.mktemp("tpch"), new_session)
+    return load("tpch", tmp_path_factory.mktemp("tpch"), new_session)
 
 
 @pytest.fixture(scope="module")
 def tpcds(tmp_path_factory: pytest.TempPathFactory, new_session: NewSession) -> Suite:
-    return load("tpcds", "CALL dsdgen(sf = 0.01)", tmp_path_factory.mktemp("tpcds"), new_session)
+    return load("tpcds", tmp_path_factory.mktemp("tpcds"), new_session)
 
 
 @pytest.mark.parametrize("number", range(1, 23))
