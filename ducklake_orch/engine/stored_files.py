@@ -38,13 +38,16 @@ def removing_failed(config: LakeConfig, write: Write, folder: str) -> Iterator[N
         raise
 
 
-def remove_leftovers(config: LakeConfig, write: Write, folder: str) -> None:
-    """Delete the files of a write that no snapshot refers to; delete none while the outcome is unknown."""
+def remove_leftovers(config: LakeConfig, write: Write, folder: str) -> int:
+    """Delete the files of a write that no snapshot refers to; return how many were deleted.
+
+    While the outcome of the write is unknown, none are deleted.
+    """
     if write.in_doubt:
         # An interrupt may arrive right after COMMIT was sent.
         log.warning("the files of write %s are kept: its COMMIT may have succeeded", write.write_id)
-        return
-    remove_written(config, folder, write.write_id, write.kept or frozenset())
+        return 0
+    return remove_written(config, folder, write.write_id, write.kept or frozenset())
 
 
 def remove_superseded(config: LakeConfig, write: Write, paths: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable
-from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, remove_other_attempts
 from ducklake_orch.spark.task_engine import writing_spec
 from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
 
@@ -31,9 +31,8 @@ class SparkCompactor:
         """Write the new files of the bins."""
         folder = jobs[0].table.folder
         results = self._run(jobs, write_id, folder)
-        wait_for_tasks(self._spark, write_id)
-        # Other attempts at the same task have left their own files, which are deleted here.
-        remove_written(self._config, folder, write_id, {path for result in results for path in result.paths})
+        written = {path for result in results for path in result.paths}
+        remove_other_attempts(self._spark, write_id, lambda: remove_written(self._config, folder, write_id, written))
         return results
 
     def _run(self, jobs: Sequence[BinJob], write_id: str, folder: str) -> list[Compacted]:

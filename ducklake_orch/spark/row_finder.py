@@ -19,7 +19,7 @@ from ducklake_orch.spark.read_frame import grouped_for_tasks, read_job
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import is_reachable
-from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, remove_other_attempts
 from ducklake_orch.spark.task_engine import engine_spec
 from ducklake_orch.spark.task_values import RESULT_SCHEMA, packed, unpacked
 
@@ -98,8 +98,8 @@ class SparkFinder:
             work = ship_function("ducklake_orch.spark.delete_task:write_deletes", spec, unmarked, name, parts)
             found = self._run_tasks(f"Writing deletions of `{table}`", work, len(parts), table.folder, name)
             made = [file for part in found for file in part]
-            wait_for_tasks(self._spark, name)
-            remove_written(self._config, table.folder, name, {file.path for file in made})
+            paths = {file.path for file in made}
+            remove_other_attempts(self._spark, name, lambda: remove_written(self._config, table.folder, name, paths))
             written += made
         by_file = {file.data_file.data_file_id: file for file in written}
         return [by_file[loss.file.data_file_id] for loss in losses]

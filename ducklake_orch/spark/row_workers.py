@@ -17,7 +17,7 @@ from ducklake_orch.spark.row_task import Queries, WriteTask
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable, is_reachable
-from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, remove_other_attempts
 from ducklake_orch.spark.task_engine import writing_spec
 from ducklake_orch.spark.task_values import RESULT_SCHEMA, packed, unpacked
 
@@ -103,11 +103,9 @@ class SparkWorkers:
             ):
                 rows = frame.mapInArrow(run, RESULT_SCHEMA).collect()
         results = [unpacked(bytes(row[0])) for row in rows]
-        # Other attempts at the same task have left their own files.
-        wait_for_tasks(self._spark, task.write_id)
         failed = next((result for result in results if isinstance(result, DuckLakeOrchError)), None)
         files = [] if failed else [file for result in results if isinstance(result, list) for file in result]
-        remove_others(files)
+        remove_other_attempts(self._spark, task.write_id, lambda: remove_others(files))
         if failed:
             raise failed
         return files

@@ -26,7 +26,7 @@ from ducklake_orch.spark.session import is_local
 from ducklake_orch.spark.ship_code import ship_function
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.storage_access import check_reachable
-from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, wait_for_tasks, was_repeated
+from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, remove_other_attempts, was_repeated
 from ducklake_orch.spark.task_engine import writing_spec
 from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
 from ducklake_orch.spark.types import duckdb_columns, imported
@@ -138,9 +138,10 @@ class SparkRows:
             example = next(result.example for result in results if result.outside)
             raise rows_outside(job.table, job.where or "", outside, example)
         written = self._with_few(results, job)
-        if _may_have_left_files(self._frame.sparkSession, job, results):
-            wait_for_tasks(self._frame.sparkSession, job.write_id)
-            _remove_files(job, written.files)
+        spark = self._frame.sparkSession
+        if _may_have_left_files(spark, job, results):
+            retried = any(result.attempt for result in results)
+            remove_other_attempts(spark, job.write_id, lambda: _remove_files(job, written.files), retried=retried)
         return written
 
     def _with_few(self, results: Sequence[TaskResult], job: Job) -> Written:

@@ -1,6 +1,6 @@
-"""Stop the remaining tasks of a write whose outcome is known and delete their files: `cleaned_up_on_failure`.
+"""Delete the files that tasks of a write leave behind: `cleaned_up_on_failure`, `remove_other_attempts`.
 
-Spark lets other attempts at a task continue, and they leave files behind.
+Spark lets other attempts at a task continue, and their Python workers may begin another file after they were cancelled.
 """
 
 import time
@@ -30,11 +30,38 @@ def cleaned_up_on_failure(spark: Any, write_id: str, remove_files: Callable[[], 
         yield
     except BaseException:
         cancel_jobs(spark, tag)
-        wait_for_tasks(spark, write_id)
-        _remove_until_quiet(remove_files)
+        _wait_for_tasks(spark, write_id)
+        remove_until_quiet(remove_files)
         raise
     finally:
         untag_jobs(spark, tag)
+
+
+def remove_other_attempts(spark: Any, write_id: str, remove_files: Callable[[], int], *, retried: bool = False) -> None:
+    """Delete the files that other attempts at the tasks of a successful write have left.
+
+    Args:
+        spark: The session that ran the jobs.
+        write_id: Identifies the jobs of this write.
+        remove_files: Deletes the files that do not belong to the write's result and returns how many there were.
+        retried: Whether a task was retried, as far as the caller knows. Spark's status store tells it too, but Spark
+            Connect has none.
+    """
+    _wait_for_tasks(spark, write_id)
+    if retried or any(_has_failed_tasks(spark, stage) for stage in _stages(spark, write_id)):
+        remove_until_quiet(remove_files)
+    else:
+        remove_files()
+
+
+def remove_until_quiet(remove_files: Callable[[], int]) -> None:
+    """Delete files until no new ones have appeared for a while."""
+    deadline = time.monotonic() + _MAX_WAIT_S
+    quiet_since = time.monotonic()
+    while time.monotonic() < min(deadline, quiet_since + _QUIET_S):
+        if remove_files():
+            quiet_since = time.monotonic()
+        time.sleep(0.25)
 
 
 def tag_jobs(spark: Any, tag: str) -> None:
@@ -59,29 +86,27 @@ def cancel_jobs(spark: Any, tag: str) -> bool:
     return bool(running)
 
 
-def wait_for_tasks(spark: Any, write_id: str) -> None:
-    """Wait until no task of a write runs, according to Spark's status store; Spark Connect has none."""
-    if (context := getattr(spark, "_sc", None)) is None:
-        return
-    store, stages = context._jsc.sc().statusStore(), _stages(context, write_id)
-    deadline = time.monotonic() + _MAX_WAIT_S
-    while time.monotonic() < deadline and any(_is_running(store, stage) for stage in stages):
-        time.sleep(0.05)
-
-
 def was_repeated(spark: Any, write_id: str) -> bool:
     """Whether a stage of a write was repeated, according to Spark's status store; its attempts then restart at 0."""
-    if (context := getattr(spark, "_sc", None)) is None:
-        return False
-    store = context._jsc.sc().statusStore()
-    return any(_attempts(store, stage) > 1 for stage in _stages(context, write_id))
+    return any(_attempts(spark, stage) > 1 for stage in _stages(spark, write_id))
+
+
+def _wait_for_tasks(spark: Any, write_id: str) -> None:
+    """Wait until no task of a write runs, according to Spark's status store; Spark Connect has none."""
+    stages = _stages(spark, write_id)
+    deadline = time.monotonic() + _MAX_WAIT_S
+    while time.monotonic() < deadline and any(_is_running(spark, stage) for stage in stages):
+        time.sleep(0.05)
 
 
 def _tag(write_id: str) -> str:
     return f"ducklake-{write_id}"
 
 
-def _stages(context: Any, write_id: str) -> set[int]:
+def _stages(spark: Any, write_id: str) -> set[int]:
+    """Return the stages of a write, according to Spark's status store; Spark Connect has none."""
+    if (context := getattr(spark, "_sc", None)) is None:
+        return set()
     tracker = context._jsc.sc().statusTracker()
     return {
         stage
@@ -91,30 +116,25 @@ def _stages(context: Any, write_id: str) -> set[int]:
     }
 
 
-def _is_running(store: Any, stage: int) -> bool:
-    last = _last_attempt(store, stage)
+def _is_running(spark: Any, stage: int) -> bool:
+    last = _last_attempt(spark, stage)
     return last is not None and bool(last.numActiveTasks())
 
 
-def _attempts(store: Any, stage: int) -> int:
-    last = _last_attempt(store, stage)
+def _has_failed_tasks(spark: Any, stage: int) -> bool:
+    last = _last_attempt(spark, stage)
+    return last is not None and bool(last.numFailedTasks() or last.numKilledTasks())
+
+
+def _attempts(spark: Any, stage: int) -> int:
+    last = _last_attempt(spark, stage)
     return 0 if last is None else int(last.attemptId()) + 1
 
 
-def _last_attempt(store: Any, stage: int) -> Any:
+def _last_attempt(spark: Any, stage: int) -> Any:
     from py4j.protocol import Py4JJavaError
 
     try:
-        return store.lastStageAttempt(stage)
+        return spark._sc._jsc.sc().statusStore().lastStageAttempt(stage)
     except Py4JJavaError:  # the stage never began, or Spark no longer records it
         return None
-
-
-def _remove_until_quiet(remove_files: Callable[[], int]) -> None:
-    """Delete files until no new ones have appeared for a while."""
-    deadline = time.monotonic() + _MAX_WAIT_S
-    quiet_since = time.monotonic()
-    while time.monotonic() < min(deadline, quiet_since + _QUIET_S):
-        if remove_files():
-            quiet_since = time.monotonic()
-        time.sleep(0.25)

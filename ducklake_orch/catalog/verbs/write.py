@@ -87,9 +87,9 @@ class PlannedWrite:
         finally:
             self._unpin()
 
-    def remove_leftovers(self) -> None:
-        """Delete files of the write that no snapshot refers to."""
-        remove_leftovers(self.config, self.write, self.plan.target.folder)
+    def remove_leftovers(self) -> int:
+        """Delete files of the write that no snapshot refers to; return how many were deleted."""
+        return remove_leftovers(self.config, self.write, self.plan.target.folder)
 
     def abandon(self) -> None:
         """Delete the files of a write that will not be committed."""
