@@ -154,6 +154,18 @@ def test_the_feed_reports_nested_values_and_added_files(make_lake: MakeLake, tmp
     assert kinds(feed(lake)) == [("insert", 1, old), ("update_preimage", 1, old), ("update_postimage", 1, new)]
 
 
+@on_sqlite
+def test_a_file_that_is_listed_twice_counts_twice(make_lake: MakeLake, tmp_path: Any) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    run(lake, f"COPY (SELECT range AS id FROM range(3)) TO '{tmp_path}/more.parquet' (FORMAT parquet)")
+    add = f"CALL ducklake_add_data_files('{lake.config.name}', 't', '{tmp_path}/more.parquet')"
+    run(lake, "CREATE TABLE t (id BIGINT)", add, add)
+    assert lake.delete("t", "id = 1").rows_removed == 2
+    added = [("insert", number) for number in (0, 1, 2)]
+    assert kinds(feed(lake)) == [*added, *added, ("delete", 1), ("delete", 1)]
+    assert [row["id"] for row in lake.execute("FROM t ORDER BY id").rows] == [0, 0, 2, 2]
+
+
 # --- ranges ----------------------------------------------------------------------------------------------------------
 
 

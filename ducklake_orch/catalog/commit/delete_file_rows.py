@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 from ducklake_orch.catalog.commit.recording import recording_of
 from ducklake_orch.catalog.commit.retire import Retired
@@ -17,7 +18,7 @@ from ducklake_orch.catalog.metadata import (
     deletions_table,
 )
 from ducklake_orch.catalog.scan import LiveFiles
-from ducklake_orch.catalog.writing import write_delete_file
+from ducklake_orch.catalog.writing import Loss, write_delete_files
 
 _DELETES = {
     "ordinal": "BIGINT",
@@ -50,12 +51,9 @@ def delete_files_of_retired(
         return []
     history, at = TableHistory(transaction.metadata, table), transaction.latest.snapshot_id
     files = [file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch()]
+    losses = [Loss(file, deletions[file.data_file_id], None) for file in files if file.data_file_id in deletions]
     with closing(transaction.session.instance.root.cursor()) as con:
-        return [
-            write_delete_file(con, table, write_id, file, deletions[file.data_file_id], end=snapshot)
-            for file in files
-            if file.data_file_id in deletions
-        ]
+        return [replace(file, end_snapshot=snapshot) for file in write_delete_files(con, table, write_id, losses)]
 
 
 def insert_delete_files(

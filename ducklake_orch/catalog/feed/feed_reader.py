@@ -1,6 +1,6 @@
 """Read a change feed in this process, as Arrow: read each file once and let DuckDB pair row versions into changes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -18,7 +18,7 @@ from ducklake_orch.catalog.parquet import (
     file_versions,
     inlined_versions_sql,
     inserts_sql,
-    read_columns,
+    read_versions,
     short,
     stored_columns,
 )
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from ducklake_orch.facade.lake_base import LakeBase
 
 _EVENTS, _COMMITS = "__ducklake_orch_events", "__ducklake_orch_snapshots"
-# Queries that name many files take long to plan.
-_FILES_AT_ONCE = 50
 
 
 def read_changes(lake: "LakeBase", request: FeedRequest, limit: int | None = None) -> pa.Table:
@@ -64,19 +62,31 @@ def _begin(metadata: Metadata, plan: FeedPlan) -> None:
     types = "".join(f", {short(column)} {duckdb_type(column)}" for column in span.columns)
     # The rollback of the transaction drops this table.
     con.execute(f"CREATE TEMP TABLE {_EVENTS} (came BOOLEAN, snapshot BIGINT, row_id BIGINT, same VARCHAR{types})")
-    _add(con, span, [inlined_versions_sql(rows, span.needed) for rows in plan.inlined])
+    for rows in plan.inlined:
+        _add(con, span, inlined_versions_sql(rows, span.needed))
 
 
-def _add(con: duckdb.DuckDBPyConnection, span: Span, versions: Sequence[str]) -> None:
-    for start in range(0, len(versions), _FILES_AT_ONCE):
-        queries = [f"({events_sql(version, span)})" for version in versions[start : start + _FILES_AT_ONCE]]
-        con.execute(f"INSERT INTO {_EVENTS} {' UNION ALL '.join(queries)}")
+def _add(con: duckdb.DuckDBPyConnection, span: Span, versions: str) -> None:
+    con.execute(f"INSERT INTO {_EVENTS} {events_sql(versions, span)}")
+
+
+def _add_files(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> None:
+    """Add the events of the files."""
+    plain = [life for life in plan.files if not life.file.encryption_key]
+    if plain:
+        _add(con, plan.span, read_versions(con, plain, plan.span.needed, plan.mappings).sql)
+    for life in plan.files:
+        if life.file.encryption_key:  # files with different keys cannot be read together
+            columns = encrypted_columns(con, life.file, plan.schemas[life.file.schema_version])
+            names = None if life.file.mapping_id is None else plan.mappings[life.file.mapping_id]
+            stored = stored_columns(plan.span.needed, columns, names, life.file.path)
+            _add(con, plan.span, file_versions(life, columns, stored))
 
 
 def _read(con: duckdb.DuckDBPyConnection, plan: FeedPlan, limit: int | None) -> pa.Table:
     """Add the events of the files, and pair all events."""
     span = plan.span
-    _add(con, span, list(_file_versions(con, plan)))
+    _add_files(con, plan)
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql
     kinds = {column.name: duckdb.sqltype(duckdb_type(column)) for column in span.columns}
     values = "".join(
@@ -92,14 +102,3 @@ def _read(con: duckdb.DuckDBPyConnection, plan: FeedPlan, limit: int | None) -> 
         ).to_arrow_table()
     finally:
         con.unregister(_COMMITS)
-
-
-def _file_versions(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> Iterator[str]:
-    readable = [life.file.path for life in plan.files if not life.file.encryption_key]
-    footers = read_columns(con, list(dict.fromkeys(readable)))
-    for life in plan.files:
-        file = life.file
-        encrypted = file.encryption_key is not None
-        columns = encrypted_columns(con, file, plan.schemas[file.schema_version]) if encrypted else footers[file.path]
-        names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-        yield file_versions(life, columns, stored_columns(plan.span.needed, columns, names, file.path))

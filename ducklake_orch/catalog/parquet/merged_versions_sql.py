@@ -19,6 +19,7 @@ from ducklake_orch.engine.quoting import exactly, literal
 
 _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 _FILES, _DELETED = "__ducklake_orch_files", "__ducklake_orch_gone"
+Footer = tuple[FileColumn, ...]
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Versions:
     """A query for the row versions of files.
 
     Attributes:
-        sql: The query: `row_id`, `began`, `ended`, and the columns, named after their ids (`c1`, `c2`).
+        sql: The query: `file` (the id of the data file), `pos`, `row_id`, `began`, `ended`, and the columns, named
+            after their ids (`c1`, `c2`).
         any_ended: Whether any row may have ended.
         has_row_ids: Whether the row ids of all files are known.
     """
@@ -41,25 +43,43 @@ def read_versions(
     files: Sequence[FileLife],
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
+    footers: dict[str, Footer] | None = None,
 ) -> Versions:
-    """Prepare a query for the row versions of live files; its temporary tables exist until the next call.
+    """Prepare a query for the row versions of unencrypted files; its temporary tables exist until the next call.
 
     Args:
         con: A DuckDB connection that can reach the storage.
         files: The files, with all delete files that they ever had.
         columns: The columns to read, as they are defined now.
         mappings: The name mappings of files, by `mapping_id`.
+        footers: The columns of files whose footers were read, by path; receives those of the other files.
     """
     refuse_vectors([file.file for file in files])
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_FILES} (path VARCHAR, begin BIGINT, start BIGINT)")
-    rows = [(file.file.path, file.file.begin_snapshot, file.file.row_id_start) for file in files]
+    any_deleted = _store_deletions(con, files)
+    footers = {} if footers is None else footers
+    paths = dict.fromkeys(file.file.path for file in files)
+    footers |= read_columns(con, [path for path in paths if path not in footers])
+    groups = _alike(files, footers, columns, mappings)
+    con.execute(
+        f"CREATE OR REPLACE TEMP TABLE {_FILES}"
+        " (part INTEGER, file BIGINT, path VARCHAR, begin BIGINT, start BIGINT, finish BIGINT)"
+    )
+    rows = [_facts(part, file) for part, group in enumerate(groups.values()) for file in group]
     con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
-    any_ended = _store_deletions(con, files)
-    footers = read_columns(con, [file.file.path for file in files])
+    parts = [
+        _versions_sql(part, footer, stored, group, any_deleted=any_deleted)
+        for part, ((stored, footer), group) in enumerate(groups.items())
+    ]
     has_row_ids = all(
         file.file.row_id_start is not None or has_own(footers[file.file.path], ROW_ID_FIELD) for file in files
     )
-    return Versions(_versions_sql(files, footers, columns, mappings, any_ended=any_ended), any_ended, has_row_ids)
+    any_ended = any_deleted or any(file.end_snapshot is not None for file in files)
+    return Versions(" UNION ALL ".join(parts), any_ended, has_row_ids)
+
+
+def _facts(part: int, life: FileLife) -> tuple[object, ...]:
+    file = life.file
+    return part, file.data_file_id, file.path, file.begin_snapshot, file.row_id_start, life.end_snapshot
 
 
 def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
@@ -67,8 +87,10 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
 
     A row ends at its first deletion.
     """
-    con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} (path VARCHAR, pos BIGINT, gone BIGINT)")
-    deletes = [(delete.path, life.file.path, delete.begin_snapshot) for life in files for delete in life.file.deletes]
+    con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} (file BIGINT, pos BIGINT, gone BIGINT)")
+    deletes = [
+        (delete.path, life.file.data_file_id, delete.begin_snapshot) for life in files for delete in life.file.deletes
+    ]
     if deletes:
         # Some delete files have a snapshot for each row, others have one for all rows.
         source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
@@ -77,7 +99,7 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
             f"INSERT INTO {_DELETED} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
             f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.filename"
         )
-    deleted = [(life.file.path, position, snapshot) for life in files for position, snapshot in life.deleted]
+    deleted = [(life.file.data_file_id, position, snapshot) for life in files for position, snapshot in life.deleted]
     if deleted:
         con.execute(f"INSERT INTO {_DELETED} VALUES {_values(deleted)}")
     return bool(deletes or deleted)
@@ -94,16 +116,15 @@ def _read(rows: Sequence[Sequence[object]], *, union: bool = False) -> str:
     return f"read_parquet([{paths}], hive_partitioning = false{', union_by_name = true' if union else ''})"
 
 
-def _versions_sql(
+def _alike(
     files: Sequence[FileLife],
-    footers: Mapping[str, tuple[FileColumn, ...]],
+    footers: Mapping[str, Footer],
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
-    *,
-    any_ended: bool,
-) -> str:
-    groups: dict[tuple[tuple[StoredColumn, ...], tuple[FileColumn, ...]], list[str]] = defaultdict(list)
-    group_of: dict[tuple[int, int | None, str], list[str]] = {}
+) -> dict[tuple[tuple[StoredColumn, ...], Footer], list[FileLife]]:
+    """Group the files by how their columns are read."""
+    groups: dict[tuple[tuple[StoredColumn, ...], Footer], list[FileLife]] = defaultdict(list)
+    group_of: dict[tuple[int, int | None, str], list[FileLife]] = {}
     for file in files:
         path, number = file.file.path, file.file.mapping_id
         footer = footers[path]
@@ -113,25 +134,30 @@ def _versions_sql(
         if key not in group_of:
             stored = stored_columns(columns, footer, None if number is None else mappings[number], path)
             group_of[key] = groups[stored, footer]
-        group_of[key].append(path)
-    parts = []
-    for (stored, footer), paths in groups.items():
-        inner = [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
-        own = [_OWN[field_id] for field_id in _OWN if has_own(footer, field_id)]
-        inner = [*inner, *own, "filename", "file_row_number"]
-        source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
-        source += f" JOIN {_FILES} f ON f.path = r.filename"
-        ended = "NULL::BIGINT"
-        if any_ended:
-            deletions = f"SELECT path, pos, min(gone) AS gone FROM {_DELETED} GROUP BY ALL"
-            source += f" LEFT JOIN ({deletions}) g ON g.path = r.filename AND g.pos = r.file_row_number"
-            ended = "g.gone"
-        row_id, began = "f.start + r.file_row_number", "f.begin"
-        row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id
-        began = f"coalesce({SNAPSHOT_ID}, {began})" if SNAPSHOT_ID in own else began
-        select = [
-            f"{row_id} AS row_id, {began} AS began, {ended} AS ended",
-            *(short(column.column) for column in stored),
-        ]
-        parts.append(f"SELECT {', '.join(select)} FROM {source}")
-    return " UNION ALL ".join(parts)
+        group_of[key].append(file)
+    return groups
+
+
+def _versions_sql(
+    part: int, footer: Footer, stored: Sequence[StoredColumn], files: Sequence[FileLife], *, any_deleted: bool
+) -> str:
+    inner = [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
+    own = [_OWN[field_id] for field_id in _OWN if has_own(footer, field_id)]
+    inner = [*inner, *own, "filename", "file_row_number"]
+    # The catalog may list a file twice: its rows are read once and joined with both entries.
+    paths = dict.fromkeys(file.file.path for file in files)
+    source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
+    source += f" JOIN {_FILES} f ON f.path = r.filename AND f.part = {part}"
+    ended = "f.finish"
+    if any_deleted:
+        deletions = f"SELECT file, pos, min(gone) AS gone FROM {_DELETED} GROUP BY ALL"
+        source += f" LEFT JOIN ({deletions}) g ON g.file = f.file AND g.pos = r.file_row_number"
+        ended = "least(f.finish, g.gone)"  # ignores NULLs
+    row_id, began = "f.start + r.file_row_number", "f.begin"
+    row_id = f"coalesce({ROW_ID}, {row_id})" if ROW_ID in own else row_id
+    began = f"coalesce({SNAPSHOT_ID}, {began})" if SNAPSHOT_ID in own else began
+    select = [
+        f"f.file, r.file_row_number AS pos, {row_id} AS row_id, {began} AS began, {ended} AS ended",
+        *(short(column.column) for column in stored),
+    ]
+    return f"SELECT {', '.join(select)} FROM {source}"

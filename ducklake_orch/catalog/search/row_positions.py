@@ -10,11 +10,23 @@ from typing import Protocol
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef, position_name
-from ducklake_orch.catalog.parquet import FileColumn, parquet_sql, placed_rows_sql, read_columns, stored_columns
+from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef, free_column_name, position_name
+from ducklake_orch.catalog.parquet import (
+    FileColumn,
+    FileLife,
+    parquet_sql,
+    placed_rows_sql,
+    read_columns,
+    read_versions,
+    short,
+    stored_columns,
+)
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.writing import Lent, Loss, integers, write_delete_files
+from ducklake_orch.engine.quoting import identifier
 
+# The helper column with the id of a row's data file.
+_FILE = "__ducklake_orch_file"
 # The state of a data file: its id, its delete files and its number of inlined deletions. It determines the live rows.
 _State = tuple[int, tuple[int, ...], int]
 
@@ -136,16 +148,28 @@ def placed_sql(plan: ScanPlan, file: DataFile, hits: MatchedPositions) -> str:
 
 
 class DuckDBFinder:
-    """Finds rows in this process, file by file."""
+    """Finds rows in this process."""
 
     engine = "duckdb"
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: MatchedPositions) -> None:
         """Search the files and put the matching positions into the table."""
+        if not files:
+            return
+        deleted = plan.inlined_deletes
+        lives = [
+            FileLife(file, deleted=tuple((position, 0) for position in deleted.get(file.data_file_id, ())))
+            for file in files
+        ]
+        versions = read_versions(hits.con, lives, plan.needed, plan.mappings, hits.footers)
+        at, position, data_file = plan.snapshot, position_name(plan.needed), free_column_name(_FILE, plan.needed)
+        values = "".join(f", {short(column)} AS {identifier(column.name)}" for column in plan.needed)
+        rows = (
+            f"SELECT file AS {data_file}, pos AS {position}{values} FROM ({versions.sql})"
+            f" WHERE began <= {at} AND coalesce(ended > {at}, true)"
+        )
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
-        for file in files:
-            positions = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
-            hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {positions}{condition}")
+        hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {data_file}, {position} FROM ({rows}){condition}")
 
     def write_deletes(
         self,
