@@ -136,6 +136,7 @@ class StreamVerbs(LakeBase):
         changes: bool = False,
         on_update: str = "error",
         max_snapshots_per_batch: int | None = None,
+        max_files_per_batch: int | None = None,
         max_rows_per_batch: int | None = None,
         name: str | None = None,
         schema_evolution: str = "error",
@@ -154,7 +155,8 @@ class StreamVerbs(LakeBase):
             on_update: Without `changes`, when rows are updated or deleted: `error` stops the query, `ignore` leaves
                 these changes out, and `changes` also delivers the new versions of updated rows.
             max_snapshots_per_batch: The most snapshots in a batch; by default all that there are.
-            max_rows_per_batch: About the most rows in a batch, which has at least one snapshot.
+            max_files_per_batch: The most files that the snapshots of a batch have added or retired.
+            max_rows_per_batch: About the most rows in a batch. Whatever the limits are, it has at least one snapshot.
             name: A name for the stream, under which maintenance keeps the snapshots that it still needs, until it has
                 been silent for seven days.
             schema_evolution: When columns of the table change: `error` stops the query, which delivers the new columns
@@ -178,6 +180,7 @@ class StreamVerbs(LakeBase):
             changes=changes,
             on_update=on_update,
             max_snapshots=max_snapshots_per_batch,
+            max_files=max_files_per_batch,
             max_rows=max_rows_per_batch,
             name=name,
             schema_evolution=schema_evolution,

@@ -181,8 +181,9 @@ def _with_limits(reader: Any) -> "Callable[..., DataSourceStreamReader]":
             return cast("Offset", self.stream.next(start, not isinstance(limit, ReadAllAvailable)))
 
         def getDefaultReadLimit(self) -> Any:
-            # Spark knows no limit of snapshots. What counts is that there is a limit: the stream itself knows which.
-            return ReadMaxRows(self.stream.request.max_rows or 1) if self.stream.is_limited else ReadAllAvailable()
+            # Spark knows no limit of snapshots or files. What counts is that there is a limit: the stream knows which.
+            request = self.stream.request
+            return ReadMaxRows(request.max_rows or 1) if request.is_limited else ReadAllAvailable()
 
         def prepareForTriggerAvailableNow(self) -> None:
             self.stream.stop_at_latest()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pyarrow as pa
 
 from ducklake_orch.catalog.feed import (
+    LIMITS,
     Commit,
     FeedRequest,
     FollowedTable,
@@ -51,6 +52,7 @@ STREAM_OPTIONS = {
     "changes": "changes",
     "onUpdate": "on_update",
     "maxSnapshotsPerBatch": "max_snapshots",
+    "maxFilesPerBatch": "max_files",
     "maxRowsPerBatch": "max_rows",
     "name": "name",
     "schemaEvolution": "schema_evolution",
@@ -75,7 +77,7 @@ def stream_request(options: Mapping[str, str]) -> StreamRequest:
         given["start"] = read_start(given["start"])
     if "changes" in given:
         given["changes"] = _truth(given["changes"])
-    for name in ("max_snapshots", "max_rows"):
+    for name in LIMITS:
         if name in given:
             given[name] = _number(name, given[name])
     return StreamRequest(**given)
@@ -162,14 +164,9 @@ class TableStream:
         self._schema = schema
         self._planned: Position | None = None
 
-    @property
-    def is_limited(self) -> bool:
-        """Whether a batch has a limit."""
-        return self.request.max_snapshots is not None or self.request.max_rows is not None
-
     def newest(self) -> dict[str, Any]:
         """Return the newest offset, for versions of Spark that know no limits and do not say where the batch begins."""
-        if self.is_limited:
+        if self.request.is_limited:
             raise ConfigError("This version of Spark knows no limits for batches.", remedy="Use Spark 4.2 or later.")
         if self._planned is None:
             return self._retrying(self._followed.latest).offset

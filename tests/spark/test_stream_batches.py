@@ -161,10 +161,23 @@ def test_limits_bound_batches_at_snapshots(lake: DuckLake) -> None:
         append(lake, key, key + 100)
     by_snapshots = StreamBatches(lake, start=2, max_snapshots=4)
     assert [len(batch) for batch in iter(by_snapshots.read, None) if batch is not None] == [8, 8, 4]
+    by_files = StreamBatches(lake, start=2, max_files=3)
+    assert [len(batch) for batch in iter(by_files.read, None) if batch is not None] == [6, 6, 6, 2]
     by_rows = StreamBatches(lake, start=2, max_rows=5)
     assert [len(batch) for batch in iter(by_rows.read, None) if batch is not None] == [4] * 5
     small = StreamBatches(lake, start=2, max_rows=1)
     assert [len(batch) for batch in iter(small.read, None) if batch is not None] == [2] * 10
+
+
+def test_a_limit_of_files_divides_the_rows_of_the_start(lake: DuckLake) -> None:
+    lake.set_option("data_inlining_row_limit", 0)
+    for key in range(10, 15):
+        append(lake, key, key + 100)
+    stream = StreamBatches(lake, start="earliest", max_files=2)
+    batches = [keys(batch) for batch in iter(stream.read, None) if batch is not None]
+    assert [len(batch) for batch in batches] == [5, 4, 4]
+    live = [row["k"] for row in lake.execute("SELECT k FROM t ORDER BY k").raise_for_error().rows]
+    assert sorted(key for batch in batches for key in batch) == live
 
 
 def test_a_query_that_ends_depends_on_no_old_snapshot_although_only_other_tables_change(lake: DuckLake) -> None:
@@ -379,6 +392,7 @@ def expire(lake: DuckLake) -> None:
         ({"schema_evolution": "add"}, "`schema_evolution` = 'add' is unknown"),
         ({"changes": True, "on_update": "ignore"}, "cannot be combined"),
         ({"max_rows": 0}, "not a positive number"),
+        ({"max_files": 0}, "`max_files_per_batch` = 0 is not a positive number"),
         ({"max_snapshots": True}, "not a positive number"),
         ({"name": " "}, "not a name"),
     ],

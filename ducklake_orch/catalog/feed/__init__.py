@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.feed.followed_table import FollowedTable
     from ducklake_orch.catalog.feed.snapshot_range import Commit, FeedRequest, find_range
     from ducklake_orch.catalog.feed.stream_position import (
+        LIMITS,
         Position,
         StreamRequest,
         batch_start,

@@ -1,5 +1,6 @@
 """Follow a table for a stream: from which position to which its next batch goes, and whether it can go on at all."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -199,7 +200,7 @@ class FollowedTable:
         if position.row is not None:
             self.refuse_expired(metadata, position)
             self._refuse_other_merges(metadata, position, newest)
-            return self._after_rows(position, limited)
+            return self._after_rows(metadata, position) if limited else self._at(position.snapshot)
         newest = newest if self._until is None else min(newest, self._until)
         if newest <= position.snapshot:
             return position
@@ -208,12 +209,20 @@ class FollowedTable:
     def _at(self, snapshot: int) -> Position:
         return Position(self.table.uuid, snapshot)
 
-    def _after_rows(self, position: Position, limited: bool) -> Position:
-        most = self.request.max_rows if limited else None
-        following = None if most is None else (position.row or 0) + most
-        if following is None or position.rows is None or following >= position.rows:
+    def _after_rows(self, metadata: Metadata, position: Position) -> Position:
+        """Return the position after some of the rows that the table has when the stream starts."""
+        first, request = position.row or 0, self.request
+        ends = [] if request.max_rows is None else [first + request.max_rows]
+        if request.max_files is not None:
+            files = metadata.rows(
+                f"SELECT row_id_start FROM {metadata.table_sql('ducklake_data_file')} WHERE row_id_start > {first}"
+                f" AND table_id = {self.table.table_id} AND {live(position.snapshot)}"
+                f" ORDER BY row_id_start LIMIT 1 OFFSET {request.max_files - 1}"
+            )
+            ends += [int(row[0]) for row in files]
+        if not ends or position.rows is None or min(ends) >= position.rows:
             return self._at(position.snapshot)
-        return replace(position, row=following, is_start=False)
+        return replace(position, row=min(ends), is_start=False)
 
     def _after_changes(self, metadata: Metadata, position: Position, newest: int, limited: bool) -> Position:
         span = FeedRequest(self.request.table, position.snapshot + 1, newest)
@@ -258,13 +267,15 @@ class FollowedTable:
     def _limited(self, metadata: Metadata, now: TableDef, commits: Sequence[Commit]) -> Sequence[Commit]:
         """Return the first commits, up to the limits; at least one."""
         commits = commits[: self.request.max_snapshots]
-        if self.request.max_rows is None:
+        most_rows, most_files = self.request.max_rows or math.inf, self.request.max_files or math.inf
+        if most_rows == most_files:
             return commits
-        rows = _changed_rows(metadata, now, commits[0].snapshot_id, commits[-1].snapshot_id)
-        total = 0.0
+        sizes = _sizes(metadata, now, commits[0].snapshot_id, commits[-1].snapshot_id)
+        rows = files = 0.0
         for n, commit in enumerate(commits):
-            total += rows.get(commit.snapshot_id, 0)
-            if n > 0 and total > self.request.max_rows:
+            of_commit = sizes.get(commit.snapshot_id, (0.0, 0.0))
+            rows, files = rows + of_commit[0], files + of_commit[1]
+            if n > 0 and (rows > most_rows or files > most_files):
                 return commits[:n]
         return commits
 
@@ -296,8 +307,8 @@ class FollowedTable:
                 raise StreamStoppedError(
                     f"Snapshot {snapshot}, of another engine, merged files of `{self.table}` before the stream had"
                     " delivered all its rows.",
-                    remedy="Start the query with a new checkpoint, and without a limit of rows: then the rows come in"
-                    " one batch.",
+                    remedy="Start the query with a new checkpoint, and without limits of rows and files: then the rows"
+                    " come in one batch.",
                 )
 
     def _current_table(self, metadata: Metadata) -> TableDef:
@@ -326,23 +337,23 @@ def _shape(columns: Sequence[ColumnDef]) -> list[Any]:
     return [(column.column_id, column.name, column.type, _shape(column.children)) for column in columns]
 
 
-def _changed_rows(metadata: Metadata, table: TableDef, first: int, last: int) -> dict[int, float]:
-    """Return about how many rows each snapshot has changed."""
+def _sizes(metadata: Metadata, table: TableDef, first: int, last: int) -> dict[int, tuple[float, float]]:
+    """Return about how many rows each snapshot has changed, and how many files it has added or retired."""
     name, of_table = metadata.table_sql, f"table_id = {table.table_id}"
     within = f"BETWEEN {first} AND {last}"
     # A merged file has rows of several snapshots.
     merged = "greatest(coalesce(partial_max, begin_snapshot) - begin_snapshot + 1, 1)"
     counts = [
-        f"SELECT unnest(range(begin_snapshot, begin_snapshot + {merged})), record_count / {merged}"
+        f"SELECT unnest(range(begin_snapshot, begin_snapshot + {merged})), record_count / {merged}, 1 / {merged}"
         f" FROM {name('ducklake_data_file')} WHERE {of_table} AND coalesce(partial_max, begin_snapshot) >= {first}",
-        f"SELECT end_snapshot, record_count FROM {name('ducklake_data_file')}"
+        f"SELECT end_snapshot, record_count, 1 FROM {name('ducklake_data_file')}"
         f" WHERE {of_table} AND end_snapshot {within}",
-        f"SELECT begin_snapshot, delete_count FROM {name('ducklake_delete_file')}"
+        f"SELECT begin_snapshot, delete_count, 1 FROM {name('ducklake_delete_file')}"
         f" WHERE {of_table} AND begin_snapshot {within}",
     ]
     changed = f"begin_snapshot {within} OR end_snapshot {within}"
     for rows in inlined_versions(TableHistory(metadata, table), (), changed):
-        counts += [f"SELECT {column}, 1 FROM ({rows.sql})" for column in (rows.snapshot, rows.end)]
-    parts = " UNION ALL ".join(f"SELECT * FROM ({sql}) counted(id, n) WHERE id {within}" for sql in counts)
-    found = metadata.rows(f"SELECT id, sum(n) FROM ({parts}) GROUP BY id")
-    return {int(snapshot): float(number) for snapshot, number in found}
+        counts += [f"SELECT {column}, 1, 0 FROM ({rows.sql})" for column in (rows.snapshot, rows.end)]
+    parts = " UNION ALL ".join(f"SELECT * FROM ({sql}) counted(id, n, files) WHERE id {within}" for sql in counts)
+    found = metadata.rows(f"SELECT id, sum(n), sum(files) FROM ({parts}) GROUP BY id")
+    return {int(snapshot): (float(number), float(files)) for snapshot, number, files in found}

@@ -11,6 +11,8 @@ from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import ConfigError, StreamStoppedError
 
 STARTS = ("latest", "earliest")
+# The limits of a batch.
+LIMITS = ("max_snapshots", "max_files", "max_rows")
 _CHOICES = {"on_update": ("error", "ignore", "changes"), "schema_evolution": ("error", "follow")}
 
 
@@ -24,6 +26,7 @@ class StreamRequest:
         changes: Whether to deliver the change feed instead of inserted rows.
         on_update: What to do when rows are updated or deleted, if `changes` is off.
         max_snapshots: The most snapshots in a batch.
+        max_files: The most files that the snapshots of a batch have added or retired.
         max_rows: About the most rows in a batch.
         name: The name under which maintenance keeps the snapshots that the stream still needs.
         schema_evolution: What to do when the columns of the table change.
@@ -34,6 +37,7 @@ class StreamRequest:
     changes: bool = False
     on_update: str = "error"
     max_snapshots: int | None = None
+    max_files: int | None = None
     max_rows: int | None = None
     name: str | None = None
     schema_evolution: str = "error"
@@ -48,7 +52,7 @@ class StreamRequest:
                 f"`changes` and `on_update` = {self.on_update!r} cannot be combined.",
                 remedy="The change feed has all updates and deletions.",
             )
-        for argument in ("max_snapshots", "max_rows"):
+        for argument in LIMITS:
             number = getattr(self, argument)
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise ConfigError(f"`{argument}_per_batch` = {number!r} is not a positive number.")
@@ -71,6 +75,11 @@ class StreamRequest:
                 )
         elif isinstance(start, bool) or start < 0:
             raise ConfigError(f"`start` = {start!r} is not a snapshot id.")
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether a batch has a limit."""
+        return any(getattr(self, limit) is not None for limit in LIMITS)
 
     @property
     def delivers_every_change(self) -> bool:
