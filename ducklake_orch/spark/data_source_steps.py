@@ -106,13 +106,20 @@ def names_in(text: str | None) -> list[str] | None:
 
 def check_options(options: Mapping[str, str], known: Sequence[str]) -> None:
     """Refuse options that are not known, and require `table`."""
+    # Spark gives a source in Python the properties of a table of its catalog, such as the owner, but not its options.
+    if "table" not in options or "owner" in options:
+        raise ConfigError(
+            "The data source `ducklake` needs the option `table`, which Spark loses for tables of its own catalog:"
+            " `saveAsTable`, `writeTo` and `CREATE TABLE … USING ducklake`.",
+            remedy='Add `.option("table", "…")` to `load()` or `save()`. Create tables with `lake.write` or'
+            ' `lake.sql(spark, "CREATE TABLE …")`. A name for Spark\'s SQL:'
+            " `CREATE TEMPORARY VIEW … USING ducklake OPTIONS (table '…')`.",
+        )
     for name in options:
         if name.lower() not in known:
             raise ConfigError(
                 f"The data source `ducklake` has no option `{name}` for this operation.", remedy=nearest(name, known)
             )
-    if "table" not in options:
-        raise ConfigError("The data source `ducklake` needs the option `table`.", remedy='Add `.option("table", "…")`.')
 
 
 def _number(name: str, text: str | None) -> int | None:

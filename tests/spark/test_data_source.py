@@ -1,7 +1,7 @@
 """The Spark data source `ducklake`: reads, writes with one commit on the driver, options and errors."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -162,6 +162,37 @@ def test_invalid_options_and_tables_are_refused(lake: DuckLake, spark: SparkSess
     ):
         with pytest.raises(PySparkException, match=words):
             work()
+
+
+def test_a_temporary_view_is_read_and_written_by_name(lake: DuckLake, spark: SparkSession) -> None:
+    save(spark.range(3))
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW by_name USING ducklake OPTIONS (table 't')")
+    spark.sql("INSERT INTO by_name VALUES (7)")
+    assert [row.id for row in spark.sql("SELECT id FROM by_name WHERE id > 0 ORDER BY id").collect()] == [1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda spark, name: spark.range(3).write.format("ducklake").saveAsTable(name),
+        lambda spark, name: spark.range(3).writeTo(name).using("ducklake").create(),
+        lambda spark, name: spark.sql(f"CREATE TABLE {name} USING ducklake OPTIONS (table 't') AS SELECT 1 AS id"),
+        lambda spark, name: spark.sql(f"CREATE TABLE {name} USING ducklake OPTIONS (table 't')"),
+        lambda spark, name: spark.sql(f"CREATE TABLE {name} (id BIGINT) USING ducklake") and spark.table(name).count(),
+    ],
+    ids=["saveAsTable", "writeTo", "create as", "create", "read"],
+)
+def test_tables_of_sparks_own_catalog_are_refused(
+    lake: DuckLake, spark: SparkSession, work: Callable[[SparkSession, str], object]
+) -> None:
+    save(spark.range(3))
+    name = f"own_{uuid.uuid4().hex}"
+    try:
+        with pytest.raises(PySparkException, match=r"tables of its own catalog.*lake\.sql"):
+            work(spark, name)
+        assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 3}]
+    finally:
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_two_lakes_register_under_different_names(tmp_path: Path, spark: SparkSession) -> None:
