@@ -5,6 +5,7 @@ rows are small in number and are read here.
 """
 
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +84,7 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
     """
     if engine not in ENGINES:
         raise ConfigError(f"`engine` = {engine!r} is unknown.", remedy=nearest(str(engine), ENGINES))
-    name = selection.table
+    name, started = selection.table, time.monotonic()
     with (
         lake.reading(selection.snapshot, selection.as_of, entering=False) as session,
         reading(session, f"Reading `{name}`") as metadata,
@@ -93,13 +94,17 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
         if (kept := kept_frame(spark, key)) is not None:
             return kept
         planned = _plan(metadata, at, selection, engine)
+    files = planned.plan.files
+    size = sum(file.file_size for file in files)
+    took = time.monotonic() - started
+    log.info("read of `%s` at snapshot %d: %d files, %d bytes, plan %.3f s", name, at, len(files), size, took)
     schema = spark_schema(iter(planned.plan.columns))
     frames, others = _native(spark, lake.config, planned)
     if others:
         level = logging.WARNING if engine == "native" else logging.DEBUG
-        files = "file" if len(others) == 1 else "files"
+        noun = "file" if len(others) == 1 else "files"
         why = others[0][1]
-        log.log(level, "DuckDB reads %d %s of `%s` in tasks: %s", len(others), files, planned.plan.table, why)
+        log.log(level, "DuckDB reads %d %s of `%s` in tasks: %s", len(others), noun, planned.plan.table, why)
         frames.append(read_with_duckdb(spark, lake.config, planned.plan, [file for file, _ in others], schema))
     if planned.inlined is not None or not frames:
         frames.append(spark.createDataFrame([] if planned.inlined is None else planned.inlined, schema))

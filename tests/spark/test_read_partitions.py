@@ -43,6 +43,16 @@ def test_files_of_excluded_partitions_are_not_opened(lake: DuckLake, spark: Spar
     assert frame.where("day > DATE '2024-01-01' AND day < DATE '2024-01-03'").select("id").count() == 10
 
 
+def test_the_log_tells_how_much_a_read_opens(
+    lake: DuckLake, spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    by_day(lake)
+    size = sum(file.bytes for file in lake.table("t").files() if "2024-01-02" in file.path)
+    with caplog.at_level("INFO"):
+        lake.read("t", spark, where="day = '2024-01-02'")
+    assert f"read of `main.t` at snapshot 1: 1 files, {size} bytes, plan" in caplog.text
+
+
 def test_a_join_excludes_partitions_by_its_other_side(lake: DuckLake, spark: SparkSession) -> None:
     by_day(lake)
     days = spark.sql("SELECT date_add(DATE '2024-01-01', CAST(id AS INT)) AS day, id % 2 AS odd FROM range(4)")
