@@ -133,8 +133,8 @@ def query_of(options: Mapping[str, str]) -> str:
         if checkpoint:
             return str(json.loads((Path(checkpoint) / "metadata").read_text())["id"])
     raise ConfigError(
-        "The streaming query has no name: its checkpoint is not a folder of this machine, or is not set by the option"
-        " `checkpointLocation`.",
+        "The streaming query has no name: its checkpoint is not a folder of this machine, or not set by the option"
+        " `checkpointLocation`, which Spark Connect does not pass on.",
         remedy="Give the option `query`: a name that no other query into this table has. Keep it across restarts, and"
         " choose a new one with each new checkpoint.",
     )

@@ -62,6 +62,12 @@ except errors.StorageError as error:
     report["unseen"] = str(error)
 report["after"] = state_of("t")
 report["read"] = {engine: lake.read("t", spark, engine=engine).count() for engine in ("native", "duckdb")}
+copied = lake.read_stream(spark, "t", start="earliest").writeStream.format("ducklake")
+lake.register(spark)
+copied = copied.options(table="copy", checkpointLocation=f"{folder}-checkpoint").trigger(availableNow=True)
+for _ in range(2):
+    assert copied.start().awaitTermination(120), "the query goes on"
+report["copied"] = state_of("copy")
 print(json.dumps(report))
 spark.stop()
 """
@@ -161,7 +167,7 @@ def report_of(program: str, cluster: SparkCluster, folder: Path) -> Any:
 def test_a_cluster_writes_and_reads(cluster: SparkCluster, tmp_path: Path) -> None:
     report = report_of(PROGRAM, cluster, tmp_path)
     assert (report["engine"], report["flat"]) == ("duckdb", "duckdb")
-    for moment in ("written", "killed", "after"):
+    for moment in ("written", "killed", "after", "copied"):
         assert report[moment] == [200_000, 200_000, []], moment
     assert "does not see the lake's files" in report["unseen"]
     assert "Mount that folder" in report["unseen"]

@@ -42,12 +42,19 @@ try:
     lake.stream_writer("flat")(frame, 0)
 except errors.ConfigError as error:
     unnamed = str(error)
+copied = lake.read_stream(spark, "flat", start="earliest").writeStream.format("ducklake")
+copied = copied.options(table="copy", query="copy", checkpointLocation=sys.argv[1] + "-checkpoint")
+copied = copied.trigger(availableNow=True)
+for _ in range(2):
+    query = copied.start()
+    assert query.awaitTermination(120), "the query goes on"
 few = spark.sql("SELECT 3 AS id UNION ALL SELECT 4")
 joined = "SELECT t.id FROM t JOIN few USING (id) JOIN {few} f ON f.id = t.id WHERE t.id > :least"
 print(json.dumps({
     "sql": [row.id for row in lake.sql(spark, joined, {"least": 3}, few=few).collect()],
     "source": spark.read.format("ducklake").option("table", "flat").load().count(), "unnamed": unnamed,
     "changes": lake.changes("flat", spark=spark).count(), "lineage": column_sources(lake.read("t", spark)),
+    "copy": lake.table("copy").count(),
     "kind": type(frame).__module__,
     "done": [[result.rows_written, result.rows_removed, result.engine, result.replayed] for result in done],
     "read": read, "refusal": refusal, "findings": len(lake.fsck(deep=True, storage=True).findings),
@@ -68,6 +75,6 @@ def test_a_connect_session_writes_and_reads(tmp_path: Path) -> None:
     assert [row[:2] for row in report["read"]["auto"]] == [[n, f"r{n % 3}"] for n in range(30)]
     assert report["read"]["duckdb"] == report["read"]["auto"]
     assert "boo" in report["refusal"]
-    assert (report["source"], report["changes"]) == (13, 13)
+    assert (report["source"], report["changes"], report["copy"]) == (13, 13, 13)
     assert "Give `stream_writer` a `query`" in report["unnamed"]
     assert report["findings"] == 0
