@@ -34,6 +34,7 @@ RUNNING = MaintenancePolicy.model_validate(
         "force": True,
     }
 )
+# While all queries are idle: every file that the catalog does not need is deleted.
 QUIET = MaintenancePolicy.model_validate(
     RUNNING.model_dump(include={"rewrite", "merge", "expire"})
     | {
@@ -124,7 +125,7 @@ class Soak:
             self.done[f"kill at {where}"] += answer != "done"
             self._queries.kill()
             if self._read and self._rng.random() < 0.5:
-                self._maintain(QUIET)
+                self._maintain(RUNNING)  # Spark's Python workers may outlive the JVM for a moment
         self._queries = QueryProcess(self._folder)
 
     def _change(self) -> None:
@@ -195,7 +196,6 @@ def soak(folder: Path, rounds: int, seed: int, kills: Mapping[int, str]) -> None
             except AssertionError as error:
                 error.add_note(f"in round {number} of seed {seed}, after {dict(sorted(test.done.items()))}")
                 raise
-            print("ROUND", number, time.strftime("%X"), flush=True)
         test.end()
     finally:
         test.close()
@@ -204,7 +204,7 @@ def soak(folder: Path, rounds: int, seed: int, kills: Mapping[int, str]) -> None
 
 @pytest.mark.parametrize("seed", [1])
 def test_streams_follow_random_changes_maintenance_and_kills_exactly_once(tmp_path: Path, seed: int) -> None:
-    soak(tmp_path, 7, seed, {3: "anywhere"})
+    soak(tmp_path, 6, seed, {3: "anywhere"})
 
 
 @pytest.mark.soak

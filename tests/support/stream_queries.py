@@ -30,6 +30,7 @@ class QueryProcess:
 
     def __init__(self, folder: Path, fault: str | None = None) -> None:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment |= {"JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}  # a JVM of short life
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({str(folder)!r})"]
         with (folder / "log").open("a") as log:
             self._process = subprocess.Popen(
@@ -81,7 +82,8 @@ def serve(folder: str) -> None:
     from ducklake_orch.spark import local_session
 
     lake = DuckLake.local(Path(folder) / "lake", data_inlining_row_limit=20)
-    spark = local_session("soak", master="local[2]", conf={"spark.sql.shuffle.partitions": 1})
+    conf = {"spark.sql.shuffle.partitions": 1, "spark.sql.codegen.wholeStage": "false"}
+    spark = local_session("soak", master="local[2]", conf=conf)
     lake.register(spark)
     server = _Server(lake, spark, Path(folder))
     for line in sys.stdin:
