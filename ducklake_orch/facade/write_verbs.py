@@ -154,7 +154,8 @@ class WriteVerbs(LakeBase):
             when_matched: What happens to a row of the table that the data have a row for: `update` (it gets their
                 values), `keep`, `delete`, or `{column: expression}` over `source.column` and `target.column`.
             matched_condition: Over `source` and `target`; a matched row for which it does not hold stays as it is.
-            delete_condition: Over `source` and `target`; a matched row for which it holds is deleted.
+            delete_condition: Over `source` and `target`; a matched row for which it holds is deleted, and a row of the
+                data without a match is not inserted.
             when_not_matched: What happens to a row of the data that the table has no row for: `insert` or `ignore`.
             when_not_matched_by_source: What happens to a row of the table that the data have no row for: `keep` or
                 `delete`.

@@ -39,6 +39,11 @@ MERGES: dict[str, tuple[dict[str, Any], Pairs]] = {
         {1: "one", 2: "two", 3: "three", 4: "Four"},
     ),
     "delete_condition": ({"delete_condition": "source.name = 'Two'"}, {1: "one", 3: "three", 4: "Four"}),
+    "deleted without a match": ({"delete_condition": "source.name = 'Four'"}, {1: "one", 2: "Two", 3: "three"}),
+    "deleted by the target": (
+        {"delete_condition": "source.name = 'Four' AND target.name IS NULL OR target.name = 'two'"},
+        {1: "one", 3: "three"},
+    ),
     "neither condition": (
         {"delete_condition": "NULL::BOOLEAN", "matched_condition": "NULL::BOOLEAN"},
         {1: "one", 2: "two", 3: "three", 4: "Four"},
@@ -129,6 +134,13 @@ def test_a_merge_creates_a_missing_table(lake: DuckLake) -> None:
     assert (result.mode, result.rows_written, result.files_added) == ("merge", 2, 2)
     lake.write(data.set_column(1, "n", pa.array([2, 3])), "s.t", mode="merge", keys=["n", "day"])
     assert sorted(rows(lake, "SELECT n FROM s.t")) == [(1,), (2,), (2,), (3,)]
+
+
+@catalogs(quick=[SQLITE])
+def test_a_table_created_by_a_merge_has_no_deleted_rows(lake: DuckLake) -> None:
+    data = pa.table({"id": [1, 2, 3], "target": ["a", "b", None], "gone": [False, True, None]})
+    lake.merge(data, "t", ["id"], delete_condition="source.gone OR target.id = 1")
+    assert lake.read("t").column("id").to_pylist() == [1, 3]
 
 
 @catalogs(quick=[SQLITE])

@@ -80,7 +80,7 @@ def test_options_of_the_table_are_settings(io_manager: DuckLakeIOManager, resour
         ({"when_not_matched": "ignore"}, {1: "x", 2: "b"}),
         ({"when_not_matched_by_source": "delete"}, {1: "x", 3: "x"}),
         ({"matched_condition": "target.name <> 'a'"}, {1: "a", 2: "b", 3: "x"}),
-        ({"delete_condition": "source.name = 'x'"}, {2: "b", 3: "x"}),
+        ({"delete_condition": "source.name = 'x'"}, {2: "b"}),
         ({"ducklake__when_matched": {"name": "concat(target.name, source.name)"}}, {1: "ax", 2: "b", 3: "x"}),
     ],
 )

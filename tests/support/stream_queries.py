@@ -145,13 +145,10 @@ class _Server:
             options = {"table": "replica", "mode": "merge", "keys": "id", "delete_condition": removed}
             return changes.selectExpr(*columns).writeStream.format("ducklake").options(**options)
         merge = self._lake.stream_writer("replica", "merge", keys=["id"], delete_condition=removed)
-        of_row = "OVER (PARTITION BY rowid ORDER BY snapshot_id"
-        order = (f"row_number() {of_row} DESC) AS n", f"first(change_type) {of_row}) AS first_type")
-        # A merge would insert the deletion of a row that the replica does not have.
-        counts = "n = 1 AND NOT (first_type = 'insert' AND change_type = 'delete')"
+        newest_first = "row_number() OVER (PARTITION BY rowid ORDER BY snapshot_id DESC) AS n"
 
         def apply(batch: "DataFrame", number: int) -> None:
-            merge(batch.selectExpr("*", *order).where(counts).selectExpr(*columns), number)
+            merge(batch.selectExpr("*", newest_first).where("n = 1").selectExpr(*columns), number)
 
         return changes.writeStream.foreachBatch(apply)
 

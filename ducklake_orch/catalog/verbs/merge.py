@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 import duckdb
 
@@ -24,7 +25,7 @@ from ducklake_orch.catalog.search import (
     placed_sql,
     planning,
 )
-from ducklake_orch.catalog.verbs.merge_source import SOURCE, MergeSource, Spool
+from ducklake_orch.catalog.verbs.merge_source import SOURCE, SPOOLED, MergeSource, Spool
 from ducklake_orch.catalog.verbs.row_change import RowRequest, change_rows
 from ducklake_orch.catalog.verbs.row_source import ArrowRows
 from ducklake_orch.catalog.verbs.write import write_table
@@ -34,6 +35,7 @@ from ducklake_orch.catalog.writing import (
     Lent,
     Workers,
     check_layout,
+    columns_of,
     evolved,
     integers,
 )
@@ -114,8 +116,16 @@ def merge_rows(config: LakeConfig, rows: Spool, request: MergeRequest, workers: 
 def _create_table(
     config: LakeConfig, con: duckdb.DuckDBPyConnection, source: MergeSource, request: MergeRequest
 ) -> WriteResult:
-    """Create the table with all source rows, or with none if `when_not_matched` is `ignore`."""
+    """Create the table with the source rows to insert."""
     source.check_rows()
+    query = f"FROM {SPOOLED}"
+    if request.when_not_matched == "ignore":
+        query += " LIMIT 0"
+    elif request.delete_condition is not None:
+        columns = columns_of(source.types, count(1))
+        sides = [_side("source", columns), _side("target", columns)]
+        condition = parse_predicate(con, request.delete_condition, sides, "delete_condition").sql
+        query = f"SELECT source.* {_unmatched_sql(SPOOLED, columns, condition)}"
     creation = WriteRequest(
         table=request.table,
         mode="error",
@@ -124,7 +134,7 @@ def _create_table(
         idempotency_key=request.idempotency_key,
         commit=request.commit,
     )
-    with source.again(0 if request.when_not_matched == "ignore" else None) as reader:
+    with source.again(query) as reader:
         return replace(write_table(config, ArrowRows(reader), creation), mode="merge")
 
 
@@ -149,7 +159,7 @@ class _Merge(DuckDBFinder):
         deletes = request.delete_condition is not None or request.when_matched == "delete"
         self._toggles = deletes and request.when_not_matched == "insert"
         self._set: dict[str, str] = {}
-        self._action = ""
+        self._action, self._deletes = "", "false"
         con.execute(f"CREATE OR REPLACE TEMP TABLE {_MATCHES} (file BIGINT, pos BIGINT, n BIGINT, action INTEGER)")
 
     def target_exists(self, config: LakeConfig) -> bool:
@@ -219,6 +229,8 @@ class _Merge(DuckDBFinder):
                 condition = parse_predicate(con, text, sides, what)
                 self.travels = self.travels and changing_function(con, condition) is None
                 cases.append(f"WHEN {condition.sql} {outcome}")
+                if what == "delete_condition":
+                    self._deletes = condition.sql
         action = {"keep": _KEEP, "delete": _DELETE}.get(str(request.when_matched), _UPDATE)
         return f"CASE {' '.join(cases)} ELSE {action} END" if cases else str(action)
 
@@ -337,10 +349,23 @@ class _Merge(DuckDBFinder):
         if self._request.when_not_matched == "ignore":
             return []
         number = self._source.number
-        new = f"FROM {SOURCE} WHERE {number} NOT IN (SELECT n FROM {_MATCHES} WHERE n IS NOT NULL)"
+        new = _unmatched_sql(SOURCE, plan.table.columns, self._deletes)
+        new += f" AND source.{number} NOT IN (SELECT n FROM {_MATCHES} WHERE n IS NOT NULL)"
         if not self._con.execute(f"SELECT 1 {new} LIMIT 1").fetchone():
             return []
-        return [f"SELECT * EXCLUDE ({number}) {new}"]
+        return [f"SELECT source.* EXCLUDE ({number}) {new}"]
+
+
+def _unmatched_sql(rows: str, columns: Sequence[ColumnDef], deletes: str) -> str:
+    """Return the FROM and WHERE of the source rows that are to be inserted if they match nothing.
+
+    Args:
+        rows: The table of the source rows.
+        columns: The columns of the target, which are NULL for these rows.
+        deletes: The condition that deletes rows.
+    """
+    nulls = ", ".join(f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}" for column in columns)
+    return f"FROM {rows} AS source, (SELECT {nulls}) AS target WHERE ({deletes}) IS NOT TRUE"
 
 
 def _side(name: str, columns: Sequence[ColumnDef]) -> ColumnDef:

@@ -14,7 +14,7 @@ from ducklake_orch.engine.quoting import folded, identifier, literal
 from ducklake_orch.errors import DataError
 
 # The temporary tables: source rows as they arrived, and source rows cast to the target's columns and numbered.
-_SPOOL = "__ducklake_orch_spooled"
+SPOOLED = "__ducklake_orch_spooled"
 _ARRIVING = "__ducklake_orch_arriving"
 SOURCE = "__ducklake_orch_merged"
 # Up to this many keys, the scan condition lists them all; beyond, it gives their minimum and maximum.
@@ -88,20 +88,15 @@ class MergeSource:
             if folded(key) not in names:
                 raise DataError(f"The data have no key column `{key}`.", remedy=nearest(key, list(names.values())))
         self.keys = [names[folded(key)] for key in keys]
-        rows.spool(con, _SPOOL)
+        rows.spool(con, SPOOLED)
 
     @contextmanager
-    def again(self, limit: int | None) -> Iterator[Any]:
-        """Open the source rows again for a block, as a stream of Arrow batches.
-
-        Args:
-            limit: Maximum number of rows; None for all.
-        """
-        limited = "" if limit is None else f" LIMIT {limit}"
+    def again(self, query: str) -> Iterator[Any]:
+        """Run a query over the source rows as they arrived (`SPOOLED`), and yield its rows as Arrow batches."""
         # Without this setting, UUIDs and similar types would arrive as text.
         self._con.execute("SET arrow_lossless_conversion = true")
         try:
-            yield self._con.execute(f"FROM {_SPOOL}{limited}").to_arrow_reader(_ROWS_AT_ONCE)
+            yield self._con.execute(query).to_arrow_reader(_ROWS_AT_ONCE)
         finally:
             self._con.execute("RESET arrow_lossless_conversion")
 
@@ -118,7 +113,7 @@ class MergeSource:
         """
         if self._columns == table.columns:  # matches that refer to row numbers stay valid
             return self._given
-        con, source = self._con, self._rows.relation(_SPOOL, table)
+        con, source = self._con, self._rows.relation(SPOOLED, table)
         self.number = free_column_name("__ducklake_orch_number", table.columns)
         projection(con, table, source_columns(con, source))
         given = {folded(name): name for name, _ in self.types}
@@ -145,7 +140,7 @@ class MergeSource:
         Args:
             name: The table to check; by default the source rows as they arrived.
         """
-        con, rows, keys = self._con, name or _SPOOL, ", ".join(map(identifier, self.keys))
+        con, rows, keys = self._con, name or SPOOLED, ", ".join(map(identifier, self.keys))
         nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
         if self._null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
             raise DataError(
