@@ -7,7 +7,7 @@ rows are small in number and are read here.
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, TypeVar
@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from ducklake_orch.catalog.metadata import DataFile, Metadata, reading
 from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
-from ducklake_orch.catalog.scan import ScanPlan, Selection, plan_scan, snapshot_of
+from ducklake_orch.catalog.scan import ScanPlan, Selection, find_view, plan_scan, snapshot_of
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.quoting import identifier
-from ducklake_orch.errors import ConfigError, UnsupportedStatementError
+from ducklake_orch.engine.quoting import TableName, identifier
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.spark.column_lineage import marked
 from ducklake_orch.spark.condition_translation import translate
 from ducklake_orch.spark.deletion_bits import reasons_against
@@ -93,7 +93,15 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
         key = ReadKey.of(session, metadata, selection, engine, at)
         if (kept := kept_frame(spark, key)) is not None:
             return kept
-        planned = _plan(metadata, at, selection, engine)
+        view = find_view(metadata, name, at)
+        if view is None:
+            planned = _plan(metadata, at, selection, engine)
+        else:
+            columns, where = view.selection(metadata.con, selection.columns, selection.where)
+    if view is not None:
+        sources = list(dict.fromkeys(columns.values()))
+        of_table = replace(selection, table=TableName(view.table.schema, view.table.name), columns=sources, where=where)
+        return _renamed(read_table(lake, spark, of_table, engine), columns)
     files = planned.plan.files
     size = sum(file.file_size for file in files)
     took = time.monotonic() - started
@@ -115,6 +123,13 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
     return frame
 
 
+def _renamed(frame: "DataFrame", columns: Mapping[str, str]) -> "DataFrame":
+    """Return columns of a DataFrame under other names."""
+    from pyspark.sql.functions import col
+
+    return frame.select(*(col(name_sql(source)).alias(name) for name, source in columns.items()))
+
+
 def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":
     """Return the DataFrame with the table's column comments, which scans and unions drop."""
     from pyspark.sql.functions import col
@@ -132,11 +147,6 @@ def with_comments(frame: "DataFrame", schema: "StructType") -> "DataFrame":
 
 def _plan(metadata: Metadata, at: int, selection: Selection, engine: str) -> _Planned:
     name = selection.table
-    if metadata.has_view(*name, at):
-        raise UnsupportedStatementError(
-            f"`{name}` is a view, whose query only DuckDB can run.",
-            remedy="Read it without `spark`, and convert the result: `spark.createDataFrame(lake.read(…))`.",
-        )
     plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
     spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
     refuse_vectors(plan.files)

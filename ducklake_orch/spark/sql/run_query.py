@@ -175,7 +175,7 @@ def _frame_name(query: _Query, reference: Reference, table: LakeTableName, when:
     if kind is not None:
         return query.name((table, when), lambda: metadata_frame(lookup.spark, moment, table.table, kind))
     where = None
-    if "|>" not in query.statement.text:
+    if table.table.key in moment.tables and "|>" not in query.statement.text:
         where = pushed_condition(reference, moment.tables[table.table.key].columns, query.context)
     return query.name(_Read(table, when, where), lambda: _read(lookup.spark, moment, table.table, where, pinned))
 

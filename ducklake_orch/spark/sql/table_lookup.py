@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName, folded
-from ducklake_orch.errors import ObjectNotFoundError, StatementError, UnsupportedStatementError
+from ducklake_orch.errors import ObjectNotFoundError, StatementError
 from ducklake_orch.spark.spark_quoting import name_sql
 from ducklake_orch.spark.sql.lake_moment import LakeMoment, lake_moment
 from ducklake_orch.spark.sql.metadata_frames import METADATA_TABLES
@@ -97,12 +97,6 @@ class TableLookup:
             self._refuse_unknown(reference, when)
             return None
         table = found[0]
-        if table.kind is None and table.table.key not in self.moment(table.lake, when).tables:
-            raise UnsupportedStatementError(
-                f"`{reference.name}` is a view of lake `{table.lake}`, whose query only DuckDB can run.",
-                remedy="Read it without Spark, and give the result to the statement as a frame:"
-                f' `sql(…, frame=spark.createDataFrame(lake.read("{table.table}")))`.',
-            )
         if len(reference.parts) < 3 and _exists(self.spark, reference):
             raise _ambiguous(reference, [f"`{table.table}` of lake `{table.lake}`", "a table or view of the session"])
         return table
