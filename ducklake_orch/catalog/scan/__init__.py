@@ -41,6 +41,6 @@ if TYPE_CHECKING:
         table_partitions,
         table_stats,
     )
-    from ducklake_orch.catalog.scan.view_query import ViewQuery, find_view
+    from ducklake_orch.catalog.scan.view_query import find_view
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)
