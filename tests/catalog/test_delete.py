@@ -51,6 +51,23 @@ def test_delete_writes_delete_files_retires_files_or_rewrites_them(lake: DuckLak
     history.check()
 
 
+def test_rows_are_found_and_stay_deleted_in_folders_with_unusual_names(tmp_path: Path) -> None:
+    (tmp_path / "we[i]rd").mkdir()
+    for folder in (f"{tmp_path}/we[i]rd/x *{{0}}?", f"{tmp_path}/./we[i]rd/it's é", f"{tmp_path}//we[i]rd/y"):
+        lake = DuckLake.local(folder, data_inlining_row_limit=0)
+        for start in (0, 100, 200):
+            lake.write(numbers(start, start + 100), "t", mode="append")
+        lake.delete("t", "id % 10 = 1")
+        assert lake.delete("t", "id % 5 = 1").rows_removed == 30
+        assert lake.update("t", {"name": "'new'"}, "id % 10 < 3").rows_removed == 60
+        assert {row["id"] for row in lake.execute("FROM t", max_rows=None).rows} == {
+            n for n in range(300) if n % 5 != 1
+        }
+        kinds = [row["change_type"] for row in lake.changes("t").to_pylist()]
+        assert [kinds.count(kind) for kind in ("insert", "delete", "update_postimage")] == [300, 60, 60]
+        assert lake.fsck(deep=True, storage=True).findings == []
+
+
 @catalogs(sql_writes=True, quick=[SQLITE, POSTGRES])
 @pytest.mark.parametrize("inlining", [0, 10])
 def test_deletes_by_ducklake_orch_and_the_engine_interleave(make_lake: MakeLake, inlining: int) -> None:

@@ -62,14 +62,15 @@ def read_versions(
     groups = _alike(files, footers, columns, mappings)
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE {_FILES}"
-        " (part INTEGER, file BIGINT, path VARCHAR, begin BIGINT, start BIGINT, finish BIGINT)"
+        " (part INTEGER, number INTEGER, file BIGINT, begin BIGINT, start BIGINT, finish BIGINT)"
     )
-    rows = [_facts(part, file) for part, group in enumerate(groups.values()) for file in group]
-    con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
-    parts = [
-        _versions_sql(part, footer, stored, group, any_deleted=any_deleted)
-        for part, ((stored, footer), group) in enumerate(groups.items())
-    ]
+    parts = []
+    for part, ((stored, footer), group) in enumerate(groups.items()):
+        # The catalog may list a file twice: its rows are read once and joined with both entries.
+        numbers = {path: number for number, path in enumerate(dict.fromkeys(file.file.path for file in group))}
+        rows = [(part, numbers[file.file.path], *_facts(file)) for file in group]
+        con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
+        parts.append(_versions_sql(part, footer, stored, list(numbers), any_deleted=any_deleted))
     has_row_ids = all(
         file.file.row_id_start is not None or has_own(footers[file.file.path], ROW_ID_FIELD) for file in files
     )
@@ -77,9 +78,8 @@ def read_versions(
     return Versions(" UNION ALL ".join(parts), any_ended, has_row_ids)
 
 
-def _facts(part: int, life: FileLife) -> tuple[object, ...]:
-    file = life.file
-    return part, file.data_file_id, file.path, file.begin_snapshot, file.row_id_start, life.end_snapshot
+def _facts(life: FileLife) -> tuple[object, ...]:
+    return life.file.data_file_id, life.file.begin_snapshot, life.file.row_id_start, life.end_snapshot
 
 
 def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) -> bool:
@@ -88,16 +88,16 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
     A row ends at its first deletion.
     """
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} (file BIGINT, pos BIGINT, gone BIGINT)")
-    deletes = [
-        (delete.path, life.file.data_file_id, delete.begin_snapshot) for life in files for delete in life.file.deletes
-    ]
+    deletes = [(life.file.data_file_id, delete) for life in files for delete in life.file.deletes]
     if deletes:
+        paths = [delete.path for _, delete in deletes]
+        facts = [(number, file, delete.begin_snapshot) for number, (file, delete) in enumerate(deletes)]
         # Some delete files have a snapshot for each row, others have one for all rows.
-        source = f"SELECT *, filename FROM {_read(deletes, union=True)}"
+        source = f"SELECT *, file_index FROM {_read(paths, union=True)}"
         maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
             f"INSERT INTO {_DELETED} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
-            f" JOIN (VALUES {_values(deletes)}) d(path, file, begin) ON d.path = r.filename"
+            f" JOIN (VALUES {_values(facts)}) d(number, file, begin) ON d.number = r.file_index"
         )
     deleted = [(life.file.data_file_id, position, snapshot) for life in files for position, snapshot in life.deleted]
     if deleted:
@@ -110,10 +110,13 @@ def _values(rows: Sequence[Sequence[object]]) -> str:
     return ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
 
 
-def _read(rows: Sequence[Sequence[object]], *, union: bool = False) -> str:
-    """Return the FROM item that reads files together; each of `rows` begins with a path."""
-    paths = ", ".join(literal(exactly(str(row[0]))) for row in rows)
-    return f"read_parquet([{paths}], hive_partitioning = false{', union_by_name = true' if union else ''})"
+def _read(paths: Sequence[str], *, union: bool = False) -> str:
+    """Return the FROM item that reads files together.
+
+    DuckDB's column `file_index` is a file's place in the list. Its `filename` can be another spelling of the path.
+    """
+    listed = ", ".join(literal(exactly(path)) for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false{', union_by_name = true' if union else ''})"
 
 
 def _alike(
@@ -139,15 +142,13 @@ def _alike(
 
 
 def _versions_sql(
-    part: int, footer: Footer, stored: Sequence[StoredColumn], files: Sequence[FileLife], *, any_deleted: bool
+    part: int, footer: Footer, stored: Sequence[StoredColumn], paths: Sequence[str], *, any_deleted: bool
 ) -> str:
     inner = [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
     own = [_OWN[field_id] for field_id in _OWN if has_own(footer, field_id)]
-    inner = [*inner, *own, "filename", "file_row_number"]
-    # The catalog may list a file twice: its rows are read once and joined with both entries.
-    paths = dict.fromkeys(file.file.path for file in files)
-    source = f"(SELECT {', '.join(inner)} FROM {_read([[path] for path in paths])} AS {renamed(footer)}) r"
-    source += f" JOIN {_FILES} f ON f.path = r.filename AND f.part = {part}"
+    inner = [*inner, *own, "file_index", "file_row_number"]
+    source = f"(SELECT {', '.join(inner)} FROM {_read(paths)} AS {renamed(footer)}) r"
+    source += f" JOIN {_FILES} f ON f.part = {part} AND f.number = r.file_index"
     ended = "f.finish"
     if any_deleted:
         deletions = f"SELECT file, pos, min(gone) AS gone FROM {_DELETED} GROUP BY ALL"
