@@ -62,7 +62,7 @@ def read_versions(
     groups = _alike(files, footers, columns, mappings)
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE {_FILES}"
-        " (part INTEGER, number INTEGER, file BIGINT, begin BIGINT, start BIGINT, finish BIGINT)"
+        " (part INTEGER, number UBIGINT, file BIGINT, begin BIGINT, start BIGINT, finish BIGINT)"
     )
     parts = []
     for part, ((stored, footer), group) in enumerate(groups.items()):
@@ -97,7 +97,7 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
         maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
             f"INSERT INTO {_DELETED} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
-            f" JOIN (VALUES {_values(facts)}) d(number, file, begin) ON d.number = r.file_index"
+            f" JOIN (VALUES {_values(facts)}) d(number, file, begin) ON d.number::UBIGINT = r.file_index"
         )
     deleted = [(life.file.data_file_id, position, snapshot) for life in files for position, snapshot in life.deleted]
     if deleted:

@@ -154,22 +154,22 @@ class DuckDBFinder:
 
     def find(self, plan: ScanPlan, files: Sequence[DataFile], hits: MatchedPositions) -> None:
         """Search the files and put the matching positions into the table."""
-        if not files:
-            return
-        deleted = plan.inlined_deletes
-        lives = [
-            FileLife(file, deleted=tuple((position, 0) for position in deleted.get(file.data_file_id, ())))
-            for file in files
-        ]
-        versions = read_versions(hits.con, lives, plan.needed, plan.mappings, hits.footers)
-        at, position, data_file = plan.snapshot, position_name(plan.needed), free_column_name(_FILE, plan.needed)
-        values = "".join(f", {short(column)} AS {identifier(column.name)}" for column in plan.needed)
-        rows = (
-            f"SELECT file AS {data_file}, pos AS {position}{values} FROM ({versions.sql})"
-            f" WHERE began <= {at} AND coalesce(ended > {at}, true)"
-        )
         condition = f" WHERE {plan.where.sql}" if plan.where else ""
-        hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {data_file}, {position} FROM ({rows}){condition}")
+        # Rows are matched with the deletions of one file faster than with those of many files.
+        for file in files:
+            if file.deletes or file.inlined_deletes:
+                positions = f"{file.data_file_id}, {position_name(plan.needed)} FROM ({placed_sql(plan, file, hits)})"
+                hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {positions}{condition}")
+        lives = [FileLife(file) for file in files if not (file.deletes or file.inlined_deletes)]
+        if lives:
+            versions = read_versions(hits.con, lives, plan.needed, plan.mappings, hits.footers)
+            data_file, position = free_column_name(_FILE, plan.needed), position_name(plan.needed)
+            values = "".join(f", {short(column)} AS {identifier(column.name)}" for column in plan.needed)
+            rows = (
+                f"SELECT file AS {data_file}, pos AS {position}{values} FROM ({versions.sql})"
+                f" WHERE began <= {plan.snapshot}"
+            )
+            hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {data_file}, {position} FROM ({rows}){condition}")
 
     def write_deletes(
         self,
