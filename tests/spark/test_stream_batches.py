@@ -19,8 +19,8 @@ from ducklake_orch.errors import (
 )
 from tests.support.backends import SQLITE, Backend, catalogs
 from tests.support.lakes import MakeLake
-from tests.support.stream_batches import Row, StreamBatches, kept
-from tests.support.table_steps import COMMON, MERGES, UPDATES, State, latest, rows_of, run, state, step
+from tests.support.stream_batches import StreamBatches, kept
+from tests.support.table_steps import COMMON, MERGES, UPDATES, State, latest, replay, rows_of, run, state, step
 
 
 @pytest.fixture
@@ -39,17 +39,6 @@ def keys(rows: Any) -> list[int]:
 
 
 # --- against a model -------------------------------------------------------------------------------------------------
-
-
-def replay(rows: State, batch: list[Row]) -> None:
-    """Apply the changes of a batch to the rows of a table, by row id."""
-    order = ("delete", "update_preimage", "update_postimage", "insert")
-    for _, _, row_id, kind, _, _, *values in sorted(batch, key=lambda row: (row[0], order.index(row[3]))):
-        if kind in ("delete", "update_preimage"):
-            assert rows.pop(row_id) == tuple(values)
-        else:
-            assert row_id not in rows
-            rows[row_id] = tuple(values)
 
 
 @catalogs(sql_writes=True, quick=[SQLITE])
@@ -88,7 +77,7 @@ def test_streams_deliver_every_change_once_whatever_moves_the_rows(
     for name in ("changes", "replica"):
         replica: State = {}
         for _, _, batch in streams[name].batches:
-            replay(replica, batch)
+            replay(replica, [(row[0], row[2], row[3], *row[6:]) for row in batch])
         assert replica == state(lake)
     feed = lake.changes("t", began + 1).to_pylist()
     delivered = {
@@ -163,6 +152,8 @@ def test_limits_bound_batches_at_snapshots(lake: DuckLake) -> None:
     assert [len(batch) for batch in iter(by_snapshots.read, None) if batch is not None] == [8, 8, 4]
     by_files = StreamBatches(lake, start=2, max_files=3)
     assert [len(batch) for batch in iter(by_files.read, None) if batch is not None] == [6, 6, 6, 2]
+    by_both = StreamBatches(lake, start=2, max_rows=3, max_files=3)
+    assert [len(batch) for batch in iter(by_both.read, None) if batch is not None] == [2] * 10
     by_rows = StreamBatches(lake, start=2, max_rows=5)
     assert [len(batch) for batch in iter(by_rows.read, None) if batch is not None] == [4] * 5
     small = StreamBatches(lake, start=2, max_rows=1)

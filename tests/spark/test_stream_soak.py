@@ -13,7 +13,7 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
 from tests.support.stream_queries import QUERIES, QueryProcess
-from tests.support.table_steps import COMMON, UPDATES, State, rows_of, run, state, step
+from tests.support.table_steps import COMMON, UPDATES, State, replay, rows_of, run, state, step
 
 # Calls of the engine work on `t` alone: they would corrupt tables that the queries change at the same time.
 CALLS = [
@@ -168,17 +168,9 @@ class Soak:
 
     def _replay(self) -> None:
         """Apply the batches of the query `model` to the rows of the table, by row id."""
-        order = ("delete", "update_preimage", "update_postimage", "insert")
         while (file := self._folder / "batches" / f"{self._read}.json").exists():
             self._read += 1
-            batch = json.loads(file.read_text())
-            for change in sorted(batch, key=lambda change: (change[0], order.index(change[2]))):
-                _, row_id, kind, *values = change
-                if kind in ("delete", "update_preimage"):
-                    assert self._model.pop(row_id, None) == tuple(values), (file.name, change)
-                else:
-                    assert row_id not in self._model, (file.name, change)
-                    self._model[row_id] = tuple(values)
+            replay(self._model, json.loads(file.read_text()))
 
 
 def _difference(found: Any, expected: Any) -> str:

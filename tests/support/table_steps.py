@@ -1,5 +1,6 @@
 """Steps that change a table in every way, and the rows that the engine reads afterwards."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,18 @@ def step(lake: DuckLake, change: str, n: int, m: int) -> None:
             lake.write(rows_of((n - 10, "merged"), (n + 3, "new")), "t", mode="merge", keys=["k"])
         case _:
             run(lake, *change.format(n=n, m=m).split("; "))
+
+
+def replay(rows: State, changes: Iterable[Sequence[Any]]) -> None:
+    """Apply changes to the rows of a table, by row id; each is a snapshot, a row id, a kind, and values."""
+    order = ("delete", "update_preimage", "update_postimage", "insert")
+    for change in sorted(changes, key=lambda change: (change[0], order.index(change[2]))):
+        _, row_id, kind, *values = change
+        if kind in ("delete", "update_preimage"):
+            assert rows.pop(row_id, None) == tuple(values), change
+        else:
+            assert row_id not in rows, change
+            rows[row_id] = tuple(values)
 
 
 def run(lake: DuckLake, *statements: str) -> None:

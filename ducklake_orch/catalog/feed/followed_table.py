@@ -267,9 +267,9 @@ class FollowedTable:
     def _limited(self, metadata: Metadata, now: TableDef, commits: Sequence[Commit]) -> Sequence[Commit]:
         """Return the first commits, up to the limits; at least one."""
         commits = commits[: self.request.max_snapshots]
-        most_rows, most_files = self.request.max_rows or math.inf, self.request.max_files or math.inf
-        if most_rows == most_files:
+        if self.request.max_rows is None and self.request.max_files is None:
             return commits
+        most_rows, most_files = self.request.max_rows or math.inf, self.request.max_files or math.inf
         sizes = _sizes(metadata, now, commits[0].snapshot_id, commits[-1].snapshot_id)
         rows = files = 0.0
         for n, commit in enumerate(commits):
