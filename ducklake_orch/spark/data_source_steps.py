@@ -37,7 +37,7 @@ from ducklake_orch.spark.spark_rows import (
     remove_marker,
     values_of,
 )
-from ducklake_orch.spark.task_cleanup import remove_until_quiet
+from ducklake_orch.spark.task_cleanup import remove_strays
 from ducklake_orch.spark.task_engine import engine_spec, writing_spec
 from ducklake_orch.spark.task_values import unpacked
 from ducklake_orch.spark.types import duckdb_columns, spark_schema
@@ -207,10 +207,8 @@ class PlannedFiles:
         files = [file for task_result in task_results for file in task_result.files]
         result = planned.finish(_TaskFiles(schema, files))
         # Unsuccessful or concurrent attempts may have left files behind.
-        if any(task_result.attempt for task_result in task_results):
-            remove_until_quiet(planned.remove_leftovers)
-        else:
-            planned.remove_leftovers()
+        retried = any(task_result.attempt for task_result in task_results)
+        remove_strays(planned.remove_leftovers, may_follow=retried)
         log.info("%s", result)
         return result
 

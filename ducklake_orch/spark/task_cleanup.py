@@ -30,8 +30,8 @@ def cleaned_up_on_failure(spark: Any, write_id: str, remove_files: Callable[[], 
         yield
     except BaseException:
         cancel_jobs(spark, tag)
-        _wait_for_tasks(spark, write_id)
-        remove_until_quiet(remove_files)
+        _wait_for_tasks(spark, _stages(spark, write_id))
+        remove_strays(remove_files, may_follow=True)
         raise
     finally:
         untag_jobs(spark, tag)
@@ -47,15 +47,17 @@ def remove_other_attempts(spark: Any, write_id: str, remove_files: Callable[[], 
         retried: Whether a task was retried, as far as the caller knows. Spark's status store tells it too, but Spark
             Connect has none.
     """
-    _wait_for_tasks(spark, write_id)
-    if retried or any(_has_failed_tasks(spark, stage) for stage in _stages(spark, write_id)):
-        remove_until_quiet(remove_files)
-    else:
+    stages = _stages(spark, write_id)
+    _wait_for_tasks(spark, stages)
+    failed = retried or any(_has_failed_tasks(spark, stage) for stage in stages)
+    remove_strays(remove_files, may_follow=failed)
+
+
+def remove_strays(remove_files: Callable[[], int], *, may_follow: bool) -> None:
+    """Delete files; if more may follow, until no new ones have appeared for a while."""
+    if not may_follow:
         remove_files()
-
-
-def remove_until_quiet(remove_files: Callable[[], int]) -> None:
-    """Delete files until no new ones have appeared for a while."""
+        return
     deadline = time.monotonic() + _MAX_WAIT_S
     quiet_since = time.monotonic()
     while time.monotonic() < min(deadline, quiet_since + _QUIET_S):
@@ -91,9 +93,8 @@ def was_repeated(spark: Any, write_id: str) -> bool:
     return any(_attempts(spark, stage) > 1 for stage in _stages(spark, write_id))
 
 
-def _wait_for_tasks(spark: Any, write_id: str) -> None:
-    """Wait until no task of a write runs, according to Spark's status store; Spark Connect has none."""
-    stages = _stages(spark, write_id)
+def _wait_for_tasks(spark: Any, stages: set[int]) -> None:
+    """Wait until no task of the stages runs, according to Spark's status store."""
     deadline = time.monotonic() + _MAX_WAIT_S
     while time.monotonic() < deadline and any(_is_running(spark, stage) for stage in stages):
         time.sleep(0.05)

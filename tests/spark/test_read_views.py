@@ -14,6 +14,7 @@ READ = {
     "some": 'SELECT id, price AS "the price", id AS again FROM orders WHERE price > 4 AND region IS NOT NULL',
     "by_alias": "SELECT o.region, o.id FROM main.orders AS o WHERE o.id % 3 = 1 AND lower(o.region) LIKE 'r_'",
     "of_field": "SELECT orders.id, place FROM orders WHERE orders.place.zip < 7 OR id IN (11, 12)",
+    "of_float": "SELECT id, price FROM orders WHERE price * 0.1e0 = 0.30000000000000004e0 OR price = 1e0",
     "of_moment": "SELECT id FROM orders WHERE day < today()",
     "geo.own": "SELECT pop AS people FROM regions WHERE pop > 0",
     "geo.of_main": "SELECT id FROM orders",

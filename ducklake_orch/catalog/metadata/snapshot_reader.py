@@ -15,7 +15,7 @@ from ducklake_orch.catalog.metadata import change_tokens
 from ducklake_orch.catalog.metadata.cell_values import maybe_int, text, truth
 from ducklake_orch.catalog.metadata.file_paths import as_listed
 from ducklake_orch.catalog.metadata.lake_mark import MARK_OPTION, lake_mark
-from ducklake_orch.catalog.metadata.table_model import SnapshotRow, TableDef
+from ducklake_orch.catalog.metadata.table_model import SnapshotRow, TableDef, View
 from ducklake_orch.catalog.metadata.table_reader import build_columns, read_table_rows
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
@@ -106,10 +106,15 @@ class Metadata:
 
     def has_view(self, schema: str, name: str, at: int) -> bool:
         """Return whether a view has a name at a snapshot; tables and views share one namespace."""
+        return any(TableName(schema, name).names(*view.name) for view in self.views(at))
+
+    def views(self, at: int) -> list[View]:
+        """Return the views at a snapshot."""
         rows = self.rows(f"""
-            SELECT s.schema_name, v.view_name FROM {self.table_sql("ducklake_view")} v
+            SELECT s.schema_name, v.view_name, v.sql, v.column_aliases FROM {self.table_sql("ducklake_view")} v
             JOIN {self.table_sql("ducklake_schema")} s USING (schema_id) WHERE {live(at, "v")} AND {live(at, "s")}""")
-        return any(TableName(schema, name).names(text(row[0]) or "", text(row[1]) or "") for row in rows)
+        texts = ([text(cell) or "" for cell in row] for row in rows)
+        return [View(TableName(schema, name), sql, aliases) for schema, name, sql, aliases in texts]
 
     def is_taken(self, name: TableName, at: int) -> bool:
         """Return whether a table or a view has a name at a snapshot."""

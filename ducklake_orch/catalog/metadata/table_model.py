@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ducklake_orch.catalog.metadata.lake_mark import file_prefix
+from ducklake_orch.engine.quoting import TableName
 
 # The engine's names for the columns, in data files, of a row's id and of the snapshot that added it.
 ROW_ID, SNAPSHOT_ID = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
@@ -12,6 +13,15 @@ ROW_ID_FIELD = 2147483540
 SNAPSHOT_ID_FIELD = 2147483539
 DELETED_PATH_FIELD = 2147483646
 DELETED_POS_FIELD = 2147483645
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A view: its name, its query, and the names that it gives to columns, as DuckDB stores them."""
+
+    name: TableName
+    sql: str
+    aliases: str
 
 
 @dataclass(frozen=True, slots=True)

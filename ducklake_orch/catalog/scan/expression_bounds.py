@@ -3,17 +3,15 @@
 The entry point is `Expressions.domain`: a domain consists of bounds and of whether NULLs and other values may occur.
 """
 
-import copy
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import duckdb
 
 from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
 from ducklake_orch.catalog.scan.column_bounds import Facts, family
 from ducklake_orch.catalog.scan.predicate import Node, find_column
+from ducklake_orch.catalog.scan.printed_tree import printed
 from ducklake_orch.engine.quoting import literal
 
 # Functions whose value depends only on their arguments; DuckDB writes intervals with some of them.
@@ -96,13 +94,13 @@ class Expressions:
         if plain and plain["type"]["id"] in ("VARCHAR", "INTEGER", "BIGINT") and not plain["is_null"]:
             kind = plain["type"]["id"]  # a shortcut for the most frequent types, because lists can be long
             return constant(literal(plain["value"]), kind, "literal" if kind == "VARCHAR" else None)
-        text = self._print(node)
+        text = printed(self._con, node)
         kind = self._type(text)
         return constant(text, kind, "literal" if plain and plain["is_null"] else None)
 
     def _cast(self, node: Node) -> Domain | None:
         x = self.domain(node["child"])
-        kind = self._type(self._print(node | {"child": _NULL}))
+        kind = self._type(printed(self._con, node | {"child": _NULL}))
         if x is None or kind == x.type:
             return x
         if node["try_cast"] or family(kind) != x.kind or x.kind not in ("number", "moment"):
@@ -136,13 +134,6 @@ class Expressions:
         row = self._con.execute(f"SELECT typeof({sql})").fetchone()
         return str(row[0]) if row else ""
 
-    def _print(self, node: Node) -> str:
-        """Return the SQL of a constant expression, as DuckDB prints it."""
-        select = copy.deepcopy(_SELECT)
-        select["statements"][0]["node"]["select_list"] = [_exact(node)]
-        row = self._con.execute(f"SELECT json_deserialize_sql({literal(json.dumps(select))})").fetchone()
-        return f"({str(row[0]).removeprefix('SELECT ')})" if row else "NULL"
-
 
 _NULL: Node = {
     "class": "CONSTANT",
@@ -150,28 +141,6 @@ _NULL: Node = {
     "alias": "",
     "query_location": 0,
     "value": {"type": {"id": "NULL", "type_info": None}, "is_null": True},
-}
-_SELECT: Node = {
-    "error": False,
-    "statements": [
-        {
-            "node": {
-                "type": "SELECT_NODE",
-                "modifiers": [],
-                "cte_map": {"map": []},
-                "select_list": [],
-                "from_table": {"type": "EMPTY", "alias": "", "sample": None, "query_location": 0},
-                "where_clause": None,
-                "group_expressions": [],
-                "group_sets": [],
-                "aggregate_handling": "STANDARD_HANDLING",
-                "having": None,
-                "sample": None,
-                "qualify": None,
-            },
-            "named_param_map": [],
-        }
-    ],
 }
 
 
@@ -192,19 +161,6 @@ def text_of(node: Node) -> str | None:
     value = node.get("value", {})
     is_text = node["type"] == "VALUE_CONSTANT" and value["type"]["id"] == "VARCHAR" and not value["is_null"]
     return str(value["value"]) if is_text else None
-
-
-def _exact(node: Any) -> Any:
-    """Return a tree in which floating-point constants are casts of texts; DuckDB would print them as decimals."""
-    if isinstance(node, list):
-        return [_exact(child) for child in node]
-    if not isinstance(node, dict):
-        return node
-    if node.get("type") == "VALUE_CONSTANT" and node["value"]["type"]["id"] == "DOUBLE":
-        text = {"type": {"id": "VARCHAR", "type_info": None}, "is_null": False, "value": repr(node["value"]["value"])}
-        cast = {"cast_type": {"id": "DOUBLE", "type_info": None}, "try_cast": False, "child": node | {"value": text}}
-        return {"class": "CAST", "type": "OPERATOR_CAST", "alias": "", "query_location": 0, **cast}
-    return {key: _exact(value) for key, value in node.items()}
 
 
 def _monotone(x: Domain, kind: str, function: Callable[[str], str]) -> Domain | None:

@@ -1,5 +1,6 @@
 """Translate views that select columns and rows of one table, for readers that cannot run DuckDB's SQL."""
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,8 +8,9 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import Metadata, TableDef, live, text
+from ducklake_orch.catalog.metadata import Metadata, TableDef
 from ducklake_orch.catalog.scan.predicate import Node, parse_predicate
+from ducklake_orch.catalog.scan.printed_tree import printed
 from ducklake_orch.catalog.scan.scan_plan import choose
 from ducklake_orch.engine.quoting import TableName, folded, literal
 from ducklake_orch.errors import ObjectNotFoundError, StatementError, UnsupportedStatementError
@@ -57,7 +59,7 @@ class ViewQuery:
             if own is None:
                 raise untranslatable(self.name)
             conditions.append(own)
-        return chosen, " AND ".join(f"({condition})" for condition in conditions) or None
+        return chosen, " AND ".join(conditions) or None
 
 
 def find_view(metadata: Metadata, name: TableName, at: int) -> ViewQuery | None:
@@ -66,17 +68,13 @@ def find_view(metadata: Metadata, name: TableName, at: int) -> ViewQuery | None:
     Raises:
         UnsupportedStatementError: When the view does more than select columns and rows of one table.
     """
-    rows = metadata.rows(
-        f"SELECT s.schema_name, v.view_name, v.sql, v.column_aliases FROM {metadata.table_sql('ducklake_view')} v"
-        f" JOIN {metadata.table_sql('ducklake_schema')} s USING (schema_id) WHERE {live(at, 'v')} AND {live(at, 's')}"
-    )
-    for schema, view, sql, aliases in rows:
-        if name.names(text(schema) or "", text(view) or ""):
-            found = _translated(metadata, name, at, text(sql) or "", text(aliases) or "")
-            if found is None:
-                raise untranslatable(name)
-            return found
-    return None
+    view = next((view for view in metadata.views(at) if name.names(*view.name)), None)
+    if view is None:
+        return None
+    found = _translated(metadata, name, at, view.sql, view.aliases)
+    if found is None:
+        raise untranslatable(name)
+    return found
 
 
 def untranslatable(name: TableName) -> UnsupportedStatementError:
@@ -101,7 +99,9 @@ def _translated(metadata: Metadata, name: TableName, at: int, sql: str, aliases:
     qualifier = folded(source["alias"] or source["table_name"])
     pairs = list(_columns(node["select_list"], table, qualifier))
     given = _select(metadata.con, f"SELECT {aliases}") if aliases else {"select_list": []}
-    names = [] if given is None else [part["column_names"][0] for part in given["select_list"]]
+    if given is None:
+        return None
+    names = [part["column_names"][0] for part in given["select_list"]]
     names += [own for own, _ in pairs[len(names) :]]
     if not all(found for _, found in pairs) or len(set(map(folded, names))) < len(pairs):
         return None
@@ -165,7 +165,7 @@ def _is_condition(con: duckdb.DuckDBPyConnection, where: str, table: TableDef) -
 
 def _rewritten(con: duckdb.DuckDBPyConnection, tree: Node, rename: Callable[[list[str]], list[str]]) -> str | None:
     """Return the SQL of an expression with other column names; None if it has lambda functions."""
-    tree = json.loads(json.dumps(tree))
+    tree = copy.deepcopy(tree)
     waiting: list[Any] = [tree]
     while waiting:
         node = waiting.pop()
@@ -177,8 +177,4 @@ def _rewritten(con: duckdb.DuckDBPyConnection, tree: Node, rename: Callable[[lis
             if node.get("class") == "COLUMN_REF":
                 node["column_names"] = rename(node["column_names"])
             waiting += node.values()
-    row = con.execute("SELECT json_serialize_sql('SELECT 1')").fetchone()
-    statement = json.loads(row[0]) if row else {}
-    statement["statements"][0]["node"]["select_list"] = [tree]
-    found = con.execute(f"SELECT json_deserialize_sql({literal(json.dumps(statement))})").fetchone()
-    return str(found[0]).removeprefix("SELECT ") if found else None
+    return printed(con, tree)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ducklake_orch.catalog.metadata import Metadata, TableDef, live, reading, text
+from ducklake_orch.catalog.metadata import TableDef, reading
 from ducklake_orch.catalog.scan import snapshot_of
 from ducklake_orch.engine.quoting import TableName
 
@@ -52,9 +52,7 @@ def lake_moment(
     with lake.reading(snapshot, as_of, entering=False) as session, reading(session, "Reading the tables") as metadata:
         at = snapshot_of(session, metadata)
         names = frozenset(TableName(*name) for name in metadata.table_names(at))
-        views = frozenset(
-            TableName(text(row[0]) or "", text(row[1]) or "") for row in metadata.rows(_views(metadata, at))
-        )
+        views = frozenset(view.name for view in metadata.views(at))
         known = {name.key for name in names}
         found = {name.key: metadata.table(name, at) for name in wanted if name.key in known}
     return LakeMoment(lake, at, snapshot is not None or as_of is not None, names, views, found)
@@ -64,11 +62,3 @@ def latest_snapshot(lake: "LakeBase") -> int:
     """Return the snapshot that a read of a lake would see now."""
     with lake.reading(entering=False) as session, reading(session, "Reading the latest snapshot") as metadata:
         return snapshot_of(session, metadata)
-
-
-def _views(metadata: Metadata, at: int) -> str:
-    return (
-        f"SELECT s.schema_name, v.view_name FROM {metadata.table_sql('ducklake_view')} v"
-        f" JOIN {metadata.table_sql('ducklake_schema')} s USING (schema_id)"
-        f" WHERE {live(at, 'v')} AND {live(at, 's')}"
-    )
