@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from tests.servers.base import LOOPBACK
@@ -68,6 +69,9 @@ copied = copied.options(table="copy", checkpointLocation=f"{folder}-checkpoint")
 for _ in range(2):
     assert copied.start().awaitTermination(120), "the query goes on"
 report["copied"] = state_of("copy")
+lake.sql(spark, "MERGE INTO copy USING t ON copy.id = t.id WHEN MATCHED AND copy.id < 5 THEN DELETE")
+lake.sql(spark, "INSERT INTO copy SELECT id, region FROM t WHERE id < 5")
+report["by SQL"] = state_of("copy")
 print(json.dumps(report))
 spark.stop()
 """
@@ -155,19 +159,28 @@ def cluster(servers: Servers) -> SparkCluster:
     return servers.get(SparkCluster)
 
 
-def report_of(program: str, cluster: SparkCluster, folder: Path) -> Any:
-    """Run a program as a driver on the cluster and return the report that it prints last."""
-    command = [sys.executable, "-c", program, cluster.url, str(folder / "lake")]
-    env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK}
+def report_of(program: str, cluster: SparkCluster, folder: Path, start: list[str] | None = None) -> Any:
+    """Run a program as a driver on the cluster and return the report that it prints last.
+
+    Args:
+        program: The program.
+        cluster: The cluster.
+        folder: The folder of the lake `lake`.
+        start: What starts the program, if it is not Python.
+    """
+    (script := folder / "program.py").write_text(program)
+    command = [*(start or [sys.executable]), str(script), cluster.url, str(folder / "lake")]
+    env = {**os.environ, "SPARK_LOCAL_IP": LOOPBACK, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_a_cluster_writes_and_reads(cluster: SparkCluster, tmp_path: Path) -> None:
-    report = report_of(PROGRAM, cluster, tmp_path)
+def test_a_submitted_program_writes_and_reads_on_a_cluster(cluster: SparkCluster, tmp_path: Path) -> None:
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", cluster.url]
+    report = report_of(PROGRAM, cluster, tmp_path, submit)
     assert (report["engine"], report["flat"]) == ("duckdb", "duckdb")
-    for moment in ("written", "killed", "after", "copied"):
+    for moment in ("written", "killed", "after", "copied", "by SQL"):
         assert report[moment] == [200_000, 200_000, []], moment
     assert "does not see the lake's files" in report["unseen"]
     assert "Mount that folder" in report["unseen"]

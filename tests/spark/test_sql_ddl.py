@@ -1,6 +1,6 @@
 """`lake.sql` with statements that define and describe tables."""
 
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, UnsupportedStatementError
+from ducklake_orch.errors import (
+    ConfigError,
+    DataError,
+    DuckLakeOrchError,
+    ObjectNotFoundError,
+    UnsupportedStatementError,
+)
 
 
 @pytest.fixture
@@ -69,6 +75,8 @@ def test_the_default_of_a_time_is_an_instant(lake: DuckLake, spark: SparkSession
     ("kind", "default", "value"),
     [
         ("INT", "-3", -3),
+        ("INT", "3.9", 3),
+        ("TIMESTAMP_NTZ", "TIMESTAMP'2024-05-01 12:00:00'", datetime(2024, 5, 1, 12)),
         ("DECIMAL(5,2)", "1.5", Decimal("1.50")),
         ("DATE", "DATE'2024-01-02'", date(2024, 1, 2)),
         ("STRING", "'it\\'s'", "it's"),
@@ -121,12 +129,21 @@ def test_partition_and_sort_keys_are_altered(lake: DuckLake, spark: SparkSession
     assert lake.fsck().findings == []
 
 
+def test_tables_and_columns_may_have_the_names_of_clauses(lake: DuckLake, spark: SparkSession) -> None:
+    lake.sql(spark, 'CREATE TABLE field (`wr"ite` INT, field INT)')
+    lake.sql(spark, "ALTER TABLE field ADD PARTITION FIELD bucket(2, field)")
+    lake.sql(spark, 'ALTER TABLE field WRITE ORDERED BY `wr"ite` DESC')
+    lake.sql(spark, "INSERT INTO field VALUES (1, 1), (3, 1), (2, 1)")
+    assert lake.read("field")['wr"ite'].to_pylist() == [3, 2, 1]
+
+
 def test_comments_are_set_and_removed(lake: DuckLake, spark: SparkSession) -> None:
     lake.sql(spark, "COMMENT ON TABLE orders IS 'all orders'")
     lake.sql(spark, "COMMENT ON COLUMN shop.main.orders.id IS 'the key'")
     assert (lake.tables()[0].comment, columns(lake)[0][3]) == ("all orders", "the key")
     lake.sql(spark, "COMMENT ON TABLE orders IS ''")
-    assert lake.tables()[0].comment is None
+    lake.sql(spark, "COMMENT ON COLUMN orders.id IS NULL;")
+    assert (lake.tables()[0].comment, columns(lake)[0][3]) == (None, None)
 
 
 def test_schemas_are_created_and_dropped(lake: DuckLake, spark: SparkSession) -> None:
@@ -200,6 +217,9 @@ def test_definitions_are_part_of_a_transaction(lake: DuckLake, spark: SparkSessi
         ("ALTER TABLE orders RENAME TO o", UnsupportedStatementError, "does not run this ALTER TABLE"),
         ("ALTER TABLE orders SET TBLPROPERTIES ('a'='b')", UnsupportedStatementError, "does not run this ALTER TABLE"),
         ("ALTER TABLE orders ADD COLUMN x INT DEFAULT 3", UnsupportedStatementError, "SET DEFAULT"),
+        ("ALTER TABLE orders ALTER COLUMN n SET DEFAULT 'x'", DataError, "has the type int"),
+        ("CREATE TABLE t (BIGINT)", UnsupportedStatementError, "columns `BIGINT`"),
+        ("CREATE TABLE t ()", UnsupportedStatementError, "columns ``"),
         ("ALTER TABLE orders ADD COLUMN x INT AFTER id", UnsupportedStatementError, "does not understand the columns"),
         ("ALTER TABLE orders ALTER COLUMN n SET DEFAULT rand()", UnsupportedStatementError, "constants"),
         ("ALTER TABLE orders ALTER COLUMN n TYPE STRING", ConfigError, "cannot become VARCHAR"),

@@ -7,6 +7,7 @@ from typing import Literal
 
 from sqlglot import Token, TokenType
 
+from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.spark.sql.statement import tokens_of
 
@@ -57,7 +58,7 @@ class AlteredLayout:
     Attributes:
         table: The name of the table.
         clause: What it does: adds, drops or replaces a partition key, or sets the sort keys.
-        keys: One partition key; for REPLACE, the old and the new one; for ORDERED, the sort keys.
+        keys: One partition key; for REPLACE, the old and the new one; for ORDERED, the sort keys in DuckDB's SQL.
     """
 
     table: str
@@ -132,6 +133,14 @@ class _Words:
         tokens: Sequence[Token] = self.tokens[first:last]
         return self.text[tokens[0].start : tokens[-1].end + 1] if tokens else ""
 
+    def in_duckdb(self, first: int, last: int) -> str:
+        """Return the text from one word up to another, with names quoted as in DuckDB's SQL."""
+        text = self.cut(first, last)
+        for index in filter(self._is_quoted, reversed(range(first, last))):
+            start, end = (at - self.tokens[first].start for at in (self.tokens[index].start, self.tokens[index].end))
+            text = text[:start] + identifier(self.tokens[index].text) + text[end + 1 :]
+        return text
+
     def name_end(self, first: int) -> int:
         """Return the index after a name, whose parts are separated by dots."""
         last = first + 1
@@ -148,7 +157,10 @@ class _Words:
     def _is_word(self, index: int) -> bool:
         token = self.tokens[index]
         is_field = index > 0 and self.tokens[index - 1].token_type is TokenType.DOT
-        return token.token_type is not TokenType.STRING and self.text[token.start] != "`" and not is_field
+        return token.token_type is not TokenType.STRING and not self._is_quoted(index) and not is_field
+
+    def _is_quoted(self, index: int) -> bool:
+        return self.text[self.tokens[index].start] == "`"
 
 
 def condition_of(text: str) -> str | None:
@@ -198,7 +210,7 @@ def altered_layout_of(text: str) -> AlteredLayout | None:
     """Return the parts of ALTER TABLE with PARTITION FIELD, or with WRITE [UN]ORDERED; None of other statements."""
     if (words := _words_of_alter_table(text)) is None:
         return None
-    field, write = words.find("FIELD"), words.find("WRITE")
+    field, write = words.find("FIELD", 3), words.find("WRITE", 3)
     if field is not None and words.upper(field - 1) == "PARTITION":
         clause = words.upper(field - 2)
         table, within = words.cut(2, field - 2), words.find("WITH", field)
@@ -210,7 +222,7 @@ def altered_layout_of(text: str) -> AlteredLayout | None:
     if write is not None and words.upper(write + 1) == "UNORDERED" and len(words.tokens) == write + 2:
         return AlteredLayout(words.cut(2, write), "ORDERED", ())
     if write is not None and [words.upper(write + 1), words.upper(write + 2)] == ["ORDERED", "BY"]:
-        keys = tuple(words.cut(first, last) for first, last in words.parts(write + 3, len(words.tokens)))
+        keys = tuple(words.in_duckdb(first, last) for first, last in words.parts(write + 3, len(words.tokens)))
         return AlteredLayout(words.cut(2, write), "ORDERED", keys)
     return None
 

@@ -20,6 +20,7 @@ from ducklake_orch.spark.sql.clauses import (
 )
 from ducklake_orch.spark.sql.statement import Node, parsed
 from ducklake_orch.spark.sql.statement_scope import StatementScope
+from ducklake_orch.spark.sql.store_assignment import assigned
 from ducklake_orch.spark.sql.table_lookup import LakeTableName
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ class DdlStatement:
             case exp.RenameColumn() as rename if not rename.args.get("exists"):
                 arguments = {"rename_columns": {_column(rename.this): _column(rename.args["to"])}}
             case exp.AlterColumn() as column:
-                arguments = self._altered_column(column)
+                arguments = self._altered_column(alter.this, column)
             case _:
                 raise UnsupportedStatementError(
                     "`sql` does not run this ALTER TABLE.",
@@ -142,7 +143,7 @@ class DdlStatement:
                 )
         return self._altered(self.scope.existing(alter.this), **arguments)
 
-    def _altered_column(self, column: exp.AlterColumn) -> dict[str, Any]:
+    def _altered_column(self, table: Node, column: exp.AlterColumn) -> dict[str, Any]:
         name = _column(column.this)
         given = {part: value for part, value in column.args.items() if part != "this" and value not in (None, False)}
         match sorted(given):
@@ -155,20 +156,22 @@ class DdlStatement:
             case ["drop"]:
                 return {"set_defaults": {name: None}}
             case ["default"]:
-                return {"set_defaults": {name: self._constant(given["default"])}}
+                return {"set_defaults": {name: self._constant(given["default"], self.scope.existing(table), name)}}
         raise UnsupportedStatementError(
             "`sql` does not run this ALTER COLUMN.",
             remedy="Write one of TYPE, COMMENT, DROP NOT NULL, SET DEFAULT and DROP DEFAULT.",
         )
 
-    def _constant(self, default: Node) -> Any:
-        """Return the value of a default as Spark evaluates it."""
+    def _constant(self, default: Node, target: LakeTableName, column: str) -> Any:
+        """Return the value of a default as Spark evaluates it and assigns it to a column."""
         inner = default.find_all(exp.Func, exp.Query, exp.Column)
         if not isinstance(default, _CONSTANT) or not all(isinstance(node, _CONSTANT) for node in inner):
             raise UnsupportedStatementError(
                 "`sql` sets constants as defaults only.", remedy='Run `lake.execute("ALTER TABLE … SET DEFAULT …")`.'
             )
-        frame = self.scope.lookup.spark.sql(f"SELECT {default.sql('spark')}")
+        spark, table = self.scope.lookup.spark, str(target.table)
+        fields = self.scope.lake(target).read(table, spark, columns=[column]).schema.fields
+        frame = assigned(spark.sql(f"SELECT {default.sql('spark')}"), fields, table)
         value = frame.collect()[0][0]
         # PySpark returns an instant as a time in the zone of the Python process.
         is_instant = isinstance(value, datetime) and frame.schema.fields[0].dataType.typeName() == "timestamp"
@@ -198,7 +201,7 @@ class DdlStatement:
     def _alter_layout(self, layout: AlteredLayout) -> WriteResult:
         target = self.scope.existing(exp.to_table(layout.table, dialect="spark"))
         if layout.clause == "ORDERED":
-            return self._altered(target, sort_by=[key.replace("`", '"') for key in layout.keys])
+            return self._altered(target, sort_by=[*layout.keys])
         keys, given = key_names(self.scope.definition(target)), [_transform(parsed(key)) for key in layout.keys]
         if layout.clause == "ADD":
             return self._altered(target, partition_by=keys + given)
@@ -216,9 +219,12 @@ class DdlStatement:
     def _fields(self, columns: str) -> "StructType":
         """Return the columns of a definition as Spark reads it."""
         from pyspark.errors import ParseException
+        from pyspark.sql.types import StructType
 
         try:
-            return self.scope.lookup.spark.createDataFrame([], columns).schema
+            # With one more column, because Spark takes a type alone for a column named `value`.
+            fields = self.scope.lookup.spark.createDataFrame([], f"{columns}, last INT").schema.fields
+            return StructType(fields[:-1])
         except ParseException as error:
             reason = str(error).strip().splitlines()[0]
         raise UnsupportedStatementError(

@@ -191,8 +191,17 @@ def _masked(text: str, frames: Mapping[str, Any]) -> _Masked:
             call = parsed(masked.text[token.start : end])
             masked.calls[token.start], masked.ends[token.start] = tuple(call.args.get("expressions", ())), end
             characters[token.start : end] = f"`{'_' * (end - token.start - 2)}`"
+    if (null := _no_comment(tokens)) is not None:
+        characters[null.start : null.end + 1] = "''  "
     masked.text = "".join(characters)
     return masked
+
+
+def _no_comment(tokens: Sequence[Token]) -> Token | None:
+    """Return the last word of COMMENT ON … IS NULL, which means the same as IS ''."""
+    words = [token for token in tokens if token.token_type is not TokenType.SEMICOLON]
+    is_comment = [token.text.upper() for token in (*words[:1], *words[-2:])] == ["COMMENT", "IS", "NULL"]
+    return words[-1] if is_comment and words[-1].token_type is TokenType.NULL else None
 
 
 def _without_placeholders(text: str, frames: Mapping[str, Any]) -> str:
