@@ -12,12 +12,15 @@ from ducklake_orch.facade.row_verbs import RowVerbs
 from ducklake_orch.facade.sql_verbs import SqlVerbs
 from ducklake_orch.facade.stream_verbs import StreamVerbs
 from ducklake_orch.facade.table_verbs import TableVerbs
+from ducklake_orch.facade.tag_verbs import TagVerbs
 from ducklake_orch.facade.transaction_verbs import TransactionVerbs
 from ducklake_orch.facade.write_verbs import WriteVerbs
 from ducklake_orch.results import CommitInfo, ExecuteResult, LakeEntry
 
 
-class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, SqlVerbs, TransactionVerbs, MaintenanceVerbs):
+class DuckLake(
+    ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, TagVerbs, StreamVerbs, SqlVerbs, TransactionVerbs, MaintenanceVerbs
+):
     """A DuckLake: a SQL catalog and its data files.
 
     Creating the object opens nothing. Each call connects, works and disconnects; connections to server catalogs are
@@ -55,6 +58,7 @@ class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, SqlVerb
         force: bool = False,
         use: str | None = None,
         commit: CommitInfo | None = None,
+        tag: str | None = None,
     ) -> ExecuteResult:
         """Run SQL commands and report each of them.
 
@@ -74,6 +78,7 @@ class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, SqlVerb
             force: Let maintenance calls pass below their retention floors.
             use: Another lake of the same configuration file.
             commit: Author, message and extra of the snapshots.
+            tag: See the lake as of the snapshot with this name.
 
         Raises:
             DuckLakeOrchError: Only when the lake cannot be opened; a failing command is reported in the result.
@@ -95,6 +100,7 @@ class DuckLake(ReadVerbs, WriteVerbs, RowVerbs, TableVerbs, StreamVerbs, SqlVerb
         if file is not None and file.exists() and dialect_of(lake.config).attached_by_one_process:
             # The file is open to one writer or to many readers.
             read_only = read_only or only_reads(commands)
+        snapshot = lake._snapshot_of(tag, snapshot, as_of)
         return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of))
 
     @staticmethod

@@ -137,6 +137,27 @@ class Snapshot(Result):
 
 
 @dataclass(frozen=True)
+class Tag(Result):
+    """A name of a snapshot, which maintenance retains.
+
+    Attributes:
+        keep_until: When maintenance may expire the snapshot; None if it retains it for as long as it has the name.
+        expired: Whether the snapshot is gone, because another program has expired it.
+    """
+
+    name: str
+    snapshot_id: int
+    snapshot_time: datetime
+    tagged_at: datetime
+    keep_until: datetime | None = None
+    expired: bool = False
+
+    def __str__(self) -> str:
+        until = f", until {self.keep_until:%Y-%m-%d %H:%M} UTC" if self.keep_until else ""
+        return f"{self.name}: snapshot {self.snapshot_id}{until}{', which has expired' if self.expired else ''}"
+
+
+@dataclass(frozen=True)
 class Table(Result):
     """A table of the lake, as the catalog lists it.
 

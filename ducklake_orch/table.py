@@ -27,12 +27,15 @@ class LakeTable:
         self.lake = lake
         self.name = table_name(name)
 
-    def schema(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Column]:
+    def schema(
+        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, tag: str | None = None
+    ) -> list[Column]:
         """Return the columns, in order, with types, defaults, comments and partition transforms.
 
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            tag: As of the snapshot with this name.
 
         Examples:
             >>> [(column.name, column.type) for column in lake.table("orders").schema()]
@@ -40,7 +43,7 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_columns
 
-        with self._looking(snapshot, as_of) as (metadata, table, _):
+        with self._looking(snapshot, as_of, tag) as (metadata, table, _):
             return table_columns(metadata, table)
 
     def history(self, limit: int | None = None, *, rows: bool = False) -> list[Snapshot]:
@@ -71,13 +74,19 @@ class LakeTable:
         ][:limit]
 
     def files(
-        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, where: str | None = None
+        self,
+        *,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        tag: str | None = None,
+        where: str | None = None,
     ) -> list[TableFile]:
         """List the data files.
 
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            tag: As of the snapshot with this name.
             where: Only files that may hold rows that meet this condition, in DuckDB's SQL.
 
         Examples:
@@ -86,15 +95,18 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_files
 
-        with self._looking(snapshot, as_of) as state:
+        with self._looking(snapshot, as_of, tag) as state:
             return table_files(*state, where)
 
-    def partitions(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> list[Partition]:
+    def partitions(
+        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, tag: str | None = None
+    ) -> list[Partition]:
         """List the partitions that hold files, by the keys with which the files were written.
 
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            tag: As of the snapshot with this name.
 
         Examples:
             >>> _ = lake.write(orders, "by_region", mode="append", partition_by=["region"])
@@ -103,15 +115,18 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_partitions
 
-        with self._looking(snapshot, as_of) as state:
+        with self._looking(snapshot, as_of, tag) as state:
             return table_partitions(*state)
 
-    def stats(self, *, snapshot: int | None = None, as_of: datetime | str | None = None) -> TableStats:
+    def stats(
+        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, tag: str | None = None
+    ) -> TableStats:
         """Return what the catalog says about the files and their columns. No file is read.
 
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            tag: As of the snapshot with this name.
 
         Examples:
             >>> stats = lake.table("orders").stats()
@@ -120,10 +135,10 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import table_stats
 
-        with self._looking(snapshot, as_of) as state:
+        with self._looking(snapshot, as_of, tag) as state:
             return table_stats(*state)
 
-    def count(self, snapshot: int | None = None, as_of: datetime | str | None = None) -> int:
+    def count(self, snapshot: int | None = None, as_of: datetime | str | None = None, tag: str | None = None) -> int:
         """Return the number of rows, as the catalog counts them.
 
         For an earlier snapshot, it reads those files that hold rows of several commits around that snapshot.
@@ -131,6 +146,7 @@ class LakeTable:
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            tag: As of the snapshot with this name.
 
         Examples:
             >>> lake.table("orders").count()
@@ -138,15 +154,16 @@ class LakeTable:
         """
         from ducklake_orch.catalog.scan import count
 
-        with self._looking(snapshot, as_of) as state:
+        with self._looking(snapshot, as_of, tag) as state:
             return count(*state)
 
     @contextmanager
     def _looking(
-        self, snapshot: int | None, as_of: datetime | str | None
+        self, snapshot: int | None, as_of: datetime | str | None, tag: str | None
     ) -> "Iterator[tuple[Metadata, TableDef, int]]":
         from ducklake_orch.catalog.scan import reading_table
 
+        snapshot = self.lake._snapshot_of(tag, snapshot, as_of)
         with self.lake.reading(snapshot, as_of, entering=False) as session, reading_table(session, self.name) as state:
             yield state
 

@@ -40,12 +40,16 @@ class DuckLakePublishOperator(StageOperator):
         stage: The name of the stage, as the writing tasks have it.
         writers: The tasks that stage. All that they have staged must be in the stage, or already in the lake. The
             events of the task's `outlets` get the partitions that they wrote.
+        tag: The name that the published snapshot gets, such as `{{ ds }}`. It moves from an earlier snapshot.
         **kwargs: Arguments of every operator. `outlets` are the assets of the tables.
     """
 
-    def __init__(self, *, stage: str, writers: Sequence[str] = (), **kwargs: Any) -> None:
+    template_fields = (*StageOperator.template_fields, "tag")
+
+    def __init__(self, *, stage: str, writers: Sequence[str] = (), tag: str | None = None, **kwargs: Any) -> None:
         super().__init__(stage=stage, **kwargs)
         self.writers = list(writers)
+        self.tag = tag
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Publish the stage."""
@@ -60,6 +64,8 @@ class DuckLakePublishOperator(StageOperator):
                 log.info("The stage was already published, as snapshot %d", outcome["snapshot_id"])
             else:
                 log.info("Published %s as snapshot %d", ", ".join(found.tables) or "nothing", outcome["snapshot_id"])
+            if self.tag is not None:
+                lake.tag(self.tag, outcome["snapshot_id"], replace=True)
             snapshots = {name: outcome[name] for name in ("snapshot_id", "previous_snapshot_id")}
             report_snapshot(context, self.outlets, self.ducklake_conn_id, outcome["snapshot_id"])
             for reference in references:

@@ -6,7 +6,7 @@ import typer
 
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, show, sql_text, table
-from ducklake_orch.cli.times import AsOf, SnapshotId, zoned_time
+from ducklake_orch.cli.times import AsOf, SnapshotId, TagName, zoned_time
 from ducklake_orch.config.units import in_bytes
 
 
@@ -19,9 +19,9 @@ def preview(options: LakeOptions) -> None:
         show(sql_text(lake.preview_sql()))
 
 
-def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None) -> None:
+def tables(options: LakeOptions, snapshot: SnapshotId = None, as_of: AsOf = None, tag: TagName = None) -> None:
     """List the tables."""
-    entries = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of), rows=True)
+    entries = options.open().tables(snapshot=snapshot, as_of=zoned_time(as_of), tag=tag, rows=True)
     if options.json:
         print_json(entries)
         return
@@ -49,9 +49,10 @@ def files(
     ] = None,
     snapshot: SnapshotId = None,
     as_of: AsOf = None,
+    tag: TagName = None,
 ) -> None:
     """List the data files of a table."""
-    entries = options.open().table(name).files(snapshot=snapshot, as_of=zoned_time(as_of), where=where)
+    entries = options.open().table(name).files(snapshot=snapshot, as_of=zoned_time(as_of), tag=tag, where=where)
     if options.json:
         print_json(entries)
         return

@@ -27,6 +27,7 @@ from ducklake_orch.cli.report import report
 from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
 from ducklake_orch.cli.stages import diff, discard, publish, stages
+from ducklake_orch.cli.tags import tag, tags, untag
 from ducklake_orch.cli.write import write
 
 
@@ -73,6 +74,9 @@ for function in (
     changes,
     rollback,
     snapshots,
+    tag,
+    tags,
+    untag,
     stages,
     diff,
     publish,

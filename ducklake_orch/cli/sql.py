@@ -11,7 +11,7 @@ from ducklake_orch.cli.authorship import Author, Message, commit_info
 from ducklake_orch.cli.failure import FAILED, show_error
 from ducklake_orch.cli.options import LakeOptions
 from ducklake_orch.cli.output import print_json, rows_table, show
-from ducklake_orch.cli.times import AsOf, SnapshotId, TimeLimit, seconds, zoned_time
+from ducklake_orch.cli.times import AsOf, SnapshotId, TagName, TimeLimit, seconds, zoned_time
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -42,6 +42,7 @@ def sql(
     read_only: Annotated[bool, typer.Option("--read-only", help="Refuse writes.")] = False,
     snapshot: SnapshotId = None,
     as_of: AsOf = None,
+    tag: TagName = None,
     max_rows: Annotated[int, typer.Option(min=0, help="Rows kept of each result.")] = 1000,
     timeout: TimeLimit = None,
     on_error: Annotated[OnError, typer.Option(help="Whether later commands run after a failure.")] = OnError.STOP,
@@ -64,6 +65,7 @@ def sql(
         read_only=read_only,
         snapshot=snapshot,
         as_of=zoned_time(as_of),
+        tag=tag,
         timeout=seconds(timeout),
         force=force,
         commit=commit_info(author, message),

@@ -10,6 +10,9 @@ AsOf = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="See the lake as of this ISO 8601 time with its zone.", show_default=False),
 ]
+TagName = Annotated[
+    str | None, typer.Option("--tag", help="See the lake as of the snapshot with this name.", show_default=False)
+]
 TimeLimit = Annotated[
     str | None,
     typer.Option(metavar="TIME", help="Limit for all commands together: `90`, `5m`.", show_default=False),

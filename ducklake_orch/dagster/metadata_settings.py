@@ -39,7 +39,7 @@ OUTPUT_SETTINGS = (
     "where",
     "write_mode",
 )
-INPUT_SETTINGS = ("as_of", "columns", "snapshot", "where")
+INPUT_SETTINGS = ("as_of", "columns", "snapshot", "tag", "where")
 # An input without an upstream output names its table itself.
 _TABLE_SETTINGS = ("schema", "table")
 _PREFIX = "ducklake/"

@@ -1,6 +1,6 @@
 """Publications: assets whose step makes what the assets before it have staged visible, in one snapshot."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 
@@ -18,6 +18,7 @@ def ducklake_publication(
     key_prefix: str | Sequence[str] | None = None,
     group_name: str | None = None,
     partitions_def: dg.PartitionsDefinition | None = None,
+    tag: str | Callable[[dg.AssetExecutionContext], str] | None = None,
 ) -> dg.AssetsDefinition:
     """Return an asset that publishes what assets of the same run have staged, as one snapshot.
 
@@ -32,6 +33,8 @@ def ducklake_publication(
         key_prefix: Prefix of the asset's key.
         group_name: Group of the asset.
         partitions_def: Partitions of the asset; by default those that all of the assets have.
+        tag: The name that the published snapshot gets, or a function that returns it. It moves from an earlier
+            snapshot.
 
     Examples:
         >>> published = ducklake_publication("published", [orders, customers])
@@ -59,6 +62,9 @@ def ducklake_publication(
             own = {cut(key) for keys in context.assets_def.asset_deps.values() for key in keys}
             published = _staged_assets(what, staged, own)
             result = published.publish(f"`{name}`", context.job_def.asset_layer.asset_graph, context.log)
+            named = tag(context) if callable(tag) else tag
+            if named is not None:
+                getattr(context.resources, lake).lake().tag(named, result.snapshot_id, replace=True)
         return dg.MaterializeResult(
             metadata={
                 "ducklake/snapshot_id": result.snapshot_id,
@@ -68,6 +74,7 @@ def ducklake_publication(
                 "ducklake/rows_removed": sum(write.rows_removed for write in result.writes),
                 "ducklake/tables": [write.table for write in result.writes],
                 STAGE: published.info.name,
+                **({} if named is None else {"ducklake/tag": named}),
             }
         )
 

@@ -111,10 +111,15 @@ class LakeResource(Resource, dg.ConfigurableResource, SQLClient):  # type: ignor
 
     @contextmanager
     def connect(
-        self, *, read_only: bool = False, snapshot: int | None = None, as_of: datetime | str | None = None
+        self,
+        *,
+        read_only: bool = False,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        tag: str | None = None,
     ) -> Iterator["duckdb.DuckDBPyConnection"]:
         """Open a DuckDB connection to the lake for a `with` block; see `DuckLake.connect`."""
-        with self.lake().connect(read_only=read_only, snapshot=snapshot, as_of=as_of) as connection:
+        with self.lake().connect(read_only=read_only, snapshot=snapshot, as_of=as_of, tag=tag) as connection:
             yield connection
 
     def write(self, data: Any, table: str, *, mode: str, **more: Any) -> WriteResult:

@@ -190,6 +190,7 @@ class LakeBase:
         read_only: bool = False,
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
+        tag: str | None = None,
         stage: str | None = None,
     ) -> "Iterator[duckdb.DuckDBPyConnection]":
         """Open a DuckDB connection to the lake for a block.
@@ -200,6 +201,7 @@ class LakeBase:
             read_only: Refuse writes.
             snapshot: See the lake as of this snapshot.
             as_of: See the lake as of this time, which must have a time zone.
+            tag: See the lake as of the snapshot with this name.
             stage: See the lake as a stage leaves it; this needs `read_only`.
 
         Examples:
@@ -210,6 +212,7 @@ class LakeBase:
         from ducklake_orch.engine.session import open_session
         from ducklake_orch.engine.snapshots import has_schema
 
+        snapshot = self._snapshot_of(tag, snapshot, as_of)
         if stage is not None:
             self._refuse_past(snapshot, as_of)
             if not read_only:
@@ -281,6 +284,24 @@ class LakeBase:
             snapshot if given else config.snapshot,
             as_of if given else config.as_of,
         )
+
+    def _snapshot_of(self, tag: str | None, snapshot: int | None, as_of: datetime | str | None) -> int | None:
+        """Return the snapshot that has a tag; without a tag, the given one."""
+        from ducklake_orch.catalog.lifecycle import tagged_snapshot
+        from ducklake_orch.catalog.metadata import reading
+
+        if tag is None:
+            return snapshot
+        if snapshot is not None or as_of is not None:
+            raise ConfigError("`tag` cannot be combined with `snapshot` or `as_of`.", remedy="Give one of them.")
+        with self.reading(entering=False) as session, reading(session, f"Reading the tag `{tag}`") as metadata:
+            return tagged_snapshot(metadata, tag)
+
+    def _restored(self, to_snapshot: int | None, tag: str | None) -> int:
+        """Return the snapshot whose rows `rollback` restores."""
+        if (snapshot := self._snapshot_of(tag, to_snapshot, None)) is None:
+            raise ConfigError("`rollback` needs a snapshot.", remedy="Give `to_snapshot` or `tag`.")
+        return snapshot
 
     def reading(
         self, snapshot: int | None = None, as_of: datetime | str | None = None, *, entering: bool = True

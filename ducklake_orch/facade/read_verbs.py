@@ -26,6 +26,7 @@ class ReadVerbs(LakeBase):
         where: str | None = None,
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
+        tag: str | None = None,
         stage: str | None = None,
     ) -> "pa.Table": ...
 
@@ -39,6 +40,7 @@ class ReadVerbs(LakeBase):
         where: str | None = None,
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
+        tag: str | None = None,
         engine: Literal["auto", "native", "duckdb"] = "auto",
         stage: str | None = None,
     ) -> "DataFrame": ...
@@ -52,6 +54,7 @@ class ReadVerbs(LakeBase):
         where: str | None = None,
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
+        tag: str | None = None,
         engine: str = "auto",
         stage: str | None = None,
     ) -> "DataFrame | pa.Table":
@@ -64,6 +67,7 @@ class ReadVerbs(LakeBase):
             where: A condition in DuckDB's SQL; files that cannot meet it are not read.
             snapshot: The snapshot to read; by default the latest.
             as_of: The time to read at.
+            tag: The name of the snapshot to read.
             engine: Reader of the files in Spark: `native` (Spark's own Parquet reader, wherever its result is correct),
                 `duckdb` in its tasks, or `auto`.
             stage: The name of a stage, to read the table as staged.
@@ -75,6 +79,7 @@ class ReadVerbs(LakeBase):
         from ducklake_orch.catalog.scan import Selection, read_arrow
         from ducklake_orch.engine.quoting import table_name
 
+        snapshot = self._snapshot_of(tag, snapshot, as_of)
         if stage is not None:
             self._refuse_past(snapshot, as_of)
             return self._staged(stage).read(table, spark, columns=columns, where=where, engine=engine)
@@ -93,6 +98,7 @@ class ReadVerbs(LakeBase):
         where: str | None = None,
         snapshot: int | None = None,
         as_of: datetime | str | None = None,
+        tag: str | None = None,
         batch_size: int = 100_000,
     ) -> "pa.RecordBatchReader":
         """Read a table at one snapshot as a stream, which holds a connection until it is exhausted or closed.
@@ -103,6 +109,7 @@ class ReadVerbs(LakeBase):
             where: A condition in DuckDB's SQL.
             snapshot: The snapshot to read; by default the latest.
             as_of: The time to read at.
+            tag: The name of the snapshot to read.
             batch_size: Approximate number of rows in a batch.
 
         Examples:
@@ -112,6 +119,7 @@ class ReadVerbs(LakeBase):
         from ducklake_orch.catalog.scan import Selection, read_batches
         from ducklake_orch.engine.quoting import table_name
 
+        snapshot = self._snapshot_of(tag, snapshot, as_of)
         return read_batches(self, Selection(table_name(table), columns, where, snapshot, as_of), batch_size)
 
     @overload

@@ -124,7 +124,13 @@ class RowVerbs(LakeBase):
         run_statements(self.config, f"truncating table `{table}`", [delete], commit)
 
     def rollback(
-        self, table: str, to_snapshot: int, *, dry_run: bool = False, commit: CommitInfo | None = None
+        self,
+        table: str,
+        to_snapshot: int | None = None,
+        *,
+        tag: str | None = None,
+        dry_run: bool = False,
+        commit: CommitInfo | None = None,
     ) -> RollbackResult:
         """Restore the rows of an earlier snapshot in a new snapshot. The history in between stays.
 
@@ -134,6 +140,7 @@ class RowVerbs(LakeBase):
         Args:
             table: `table` or `schema.table`.
             to_snapshot: The snapshot whose rows to restore.
+            tag: Instead of `to_snapshot`: the name of that snapshot.
             dry_run: Only report what would change.
             commit: Author, message and extra of the snapshot.
 
@@ -151,5 +158,5 @@ class RowVerbs(LakeBase):
         from ducklake_orch.catalog.verbs import RollbackRequest, roll_back
         from ducklake_orch.engine.quoting import table_name
 
-        request = RollbackRequest(table_name(table), to_snapshot, dry_run, commit or CommitInfo())
+        request = RollbackRequest(table_name(table), self._restored(to_snapshot, tag), dry_run, commit or CommitInfo())
         return roll_back(self.config, request)

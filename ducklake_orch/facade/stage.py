@@ -96,9 +96,9 @@ class Stage:
         """Delete all rows of a table."""
         return self._run(table, {}, lambda tx: tx.truncate(table))
 
-    def rollback(self, table: str, to_snapshot: int) -> WriteResult:
-        """Restore the rows that a table had at an earlier snapshot, with their row ids."""
-        return self._run(table, {}, lambda tx: tx.rollback(table, to_snapshot))
+    def rollback(self, table: str, to_snapshot: int | None = None, *, tag: str | None = None) -> WriteResult:
+        """Restore the rows that a table had at an earlier snapshot, or at a tag, with their row ids."""
+        return self._run(table, {}, lambda tx: tx.rollback(table, to_snapshot, tag=tag))
 
     def add_files(self, table: str, paths: Any, **arguments: Any) -> WriteResult:
         """Add Parquet files that another program wrote; arguments as for `DuckLake.add_files`."""

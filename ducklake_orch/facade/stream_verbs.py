@@ -190,7 +190,7 @@ class StreamVerbs(LakeBase):
     def register(self, spark: "SparkSession", name: str = "ducklake") -> None:
         """Register the lake as a data source: `spark.read.format("ducklake")` and `df.write.format("ducklake")`.
 
-        Options are `table` and `where`; for reads also `columns`, `snapshot` and `as_of`; for writes `outside`,
+        Options are `table` and `where`; for reads also `columns`, `snapshot`, `as_of` and `tag`; for writes `outside`,
         `schema_evolution`, `expect_snapshot`, `idempotency_key`, `author` and `message`. Streams have their own. The
         lake itself is not an option, so that no query plan shows a secret. `lake.read` and `lake.write` offer more:
         Spark's own Parquet reader, layouts of new tables, shuffles by partition.

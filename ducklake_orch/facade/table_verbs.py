@@ -139,13 +139,19 @@ class TableVerbs(LakeBase):
         run_statements(self.config, f"dropping table `{table}`", [drop], commit)
 
     def tables(
-        self, *, snapshot: int | None = None, as_of: datetime | str | None = None, rows: bool = False
+        self,
+        *,
+        snapshot: int | None = None,
+        as_of: datetime | str | None = None,
+        tag: str | None = None,
+        rows: bool = False,
     ) -> list[Table]:
         """List the lake's tables. A lake that the first write will create has none.
 
         Args:
             snapshot: As of this snapshot.
             as_of: As of this time.
+            tag: As of the snapshot with this name.
             rows: Also count the rows of each table, as `lake.table(…).count()` does, and tell when they last changed.
 
         Examples:
@@ -155,6 +161,7 @@ class TableVerbs(LakeBase):
         from ducklake_orch.catalog.scan import counted_tables
         from ducklake_orch.engine import introspection
 
+        snapshot = self._snapshot_of(tag, snapshot, as_of)
         return self._read_if_created(counted_tables if rows else introspection.tables, [], snapshot, as_of)
 
     def exists(self, table: str) -> bool:

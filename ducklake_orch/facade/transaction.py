@@ -130,9 +130,10 @@ class Transaction:
 
         return self._run("truncate", table, {}, empty)
 
-    def rollback(self, table: str, to_snapshot: int) -> WriteResult:
-        """Restore the rows that a table had at an earlier snapshot, with their row ids."""
-        return self._run("rollback", table, {}, lambda _: self._used().restore(table, to_snapshot))
+    def rollback(self, table: str, to_snapshot: int | None = None, *, tag: str | None = None) -> WriteResult:
+        """Restore the rows that a table had at an earlier snapshot, or at a tag, with their row ids."""
+        snapshot = self._lake._restored(to_snapshot, tag)
+        return self._run("rollback", table, {}, lambda _: self._used().restore(table, snapshot))
 
     def create_table(
         self,

@@ -112,6 +112,7 @@ def read_as(
     where: str | None = None,
     snapshot: int | None = None,
     as_of: datetime | str | None = None,
+    tag: str | None = None,
     stage: str | None = None,
 ) -> Any:
     """Read rows of a table as a frame of the given kind.
@@ -125,9 +126,10 @@ def read_as(
         where: The condition.
         snapshot: The snapshot to read; None reads the latest.
         as_of: The time to read at.
+        tag: The name of the snapshot to read.
         stage: The stage to read; None reads what is published.
     """
-    selection: dict[str, Any] = {"columns": columns, "where": where, "snapshot": snapshot, "as_of": as_of}
+    selection: dict[str, Any] = {"columns": columns, "where": where, "snapshot": snapshot, "as_of": as_of, "tag": tag}
     if stage is not None:
         selection["stage"] = stage
     if kind == "spark":

@@ -46,6 +46,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> Plann
         return _skipped("expire", "the policy disables it")
     found = plan_expire(census.metadata, retention(policy, census.at))
     needed = f"; {found.needed_by_writes} more are needed by {found.needed_by}" if found.needed_by_writes else ""
+    needed += f"; {found.tagged} more have a tag" if found.tagged else ""
     if not found.snapshots:
         reason = f"each of {found.kept} snapshots is retained or younger than {_age(part.older_than, source)}"
         return _skipped("expire", f"{reason}{needed}")

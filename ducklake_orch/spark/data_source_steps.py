@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from ducklake_orch.catalog.lifecycle import tagged_snapshot
 from ducklake_orch.catalog.metadata import NewFile, reading
 from ducklake_orch.catalog.parquet import refuse_vectors
 from ducklake_orch.catalog.scan import choose, plan_scan, snapshot_of
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("ducklake_orch")
-READ_OPTIONS = ("table", "columns", "snapshot", "as_of", "where")
+READ_OPTIONS = ("table", "columns", "snapshot", "as_of", "tag", "where")
 WRITE_OPTIONS = (
     "table",
     "where",
@@ -86,14 +87,18 @@ def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]
 
 def _reading(config: LakeConfig, options: Mapping[str, str]) -> tuple[TableName, Access, str | None]:
     check_options(options, READ_OPTIONS)
-    snapshot, as_of = options.get("snapshot"), options.get("as_of")
-    if snapshot is not None and as_of is not None:
-        raise ConfigError("The options `snapshot` and `as_of` exclude each other.", remedy="Set only one of them.")
+    snapshot, as_of, tag = map(options.get, ("snapshot", "as_of", "tag"))
+    if sum(option is not None for option in (snapshot, as_of, tag)) > 1:
+        raise ConfigError("Only one of the options `snapshot`, `as_of` and `tag` can be set.")
     time = None if as_of is None else datetime.fromisoformat(as_of)
     if time is not None and time.tzinfo is None:
         raise ConfigError(f"The option `as_of` = {as_of} has no time zone.", remedy="Add one, for example `+00:00`.")
-    if snapshot is None and time is None:
-        access = Access(False, config.snapshot, config.as_of, reads=True)
+    latest = Access(False, config.snapshot, config.as_of, reads=True)
+    if tag is not None:
+        with open_session(config, latest, entering=False) as session, reading(session, "Reading a tag") as metadata:
+            access = Access(False, tagged_snapshot(metadata, tag), None, reads=True)
+    elif snapshot is None and time is None:
+        access = latest
     else:
         access = Access(False, _number("snapshot", snapshot), time, reads=True)
     return table_name(options["table"]), access, options.get("where")

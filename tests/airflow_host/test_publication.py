@@ -98,8 +98,10 @@ def test_a_run_that_is_cleared_after_its_publication_replaces_what_it_replaced_a
     conn_id: str,
 ) -> None:
     lake = DuckLakeHook().existing_lake()
-    first = result(run(shop(1, 2), logical_date=DAY, run_after=DAY), "shop.publish")
-    second = result(run(shop(3), logical_date=DAY, run_after=DAY), "shop.publish")
+    first = result(run(shop(1, 2, tag="shop {{ ds }}"), logical_date=DAY, run_after=DAY), "shop.publish")
+    assert [(tag.name, tag.snapshot_id) for tag in lake.tags()] == [("shop 2025-01-08", first["snapshot_id"])]
+    second = result(run(shop(3, tag="shop {{ ds }}"), logical_date=DAY, run_after=DAY), "shop.publish")
+    assert [tag.snapshot_id for tag in lake.tags()] == [second["snapshot_id"]]
     assert second["stage"] == f"{first['stage']} (2)"
     assert second["previous_snapshot_id"] == first["snapshot_id"]
     assert visible(lake) == dict(zip(TABLES, ([1], [2], [3], [3]), strict=True))

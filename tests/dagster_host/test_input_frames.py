@@ -60,13 +60,17 @@ def times(resource: DuckLakeResource) -> list[tuple[int, datetime]]:
     return found
 
 
-def test_an_input_reads_an_earlier_snapshot_or_time(reader: Reader, times: list[tuple[int, datetime]]) -> None:
+def test_an_input_reads_an_earlier_snapshot_or_time(
+    reader: Reader, resource: DuckLakeResource, times: list[tuple[int, datetime]]
+) -> None:
     snapshot, moment = times[0]
     assert reader.ids({}) == [3]
     for prefix in ("", "ducklake/"):
         assert reader.ids({f"{prefix}snapshot": snapshot, "mine": "x"}) == [1, 2]
         assert reader.ids({f"{prefix}as_of": moment.isoformat()}) == [1, 2]
     assert reader.ids({"as_of": dg.MetadataValue.timestamp(moment)}) == [1, 2]
+    resource.lake().tag("q3", snapshot)
+    assert reader.ids({"tag": "q3"}) == [1, 2]
 
 
 def test_an_input_reads_rows_that_meet_its_condition(reader: Reader, times: list[tuple[int, datetime]]) -> None:
@@ -83,6 +87,7 @@ def test_an_input_reads_rows_that_meet_its_condition(reader: Reader, times: list
         ({"write_mode": "append"}, "not a setting"),
         ({"snapshot": "first"}, "not a snapshot id"),
         ({"as_of": 5}, "not a time"),
+        ({"tag": 5}, "not a name"),
         ({"as_of": "2024-01-01T00:00:00"}, "no time zone"),
         ({"as_of": "2024-01-01T00:00:00Z", "snapshot": 1}, "cannot be combined"),
         ({"where": ["id"]}, "not a condition"),

@@ -87,10 +87,18 @@ def test_each_partition_is_published_by_its_own_run(resource: DuckLakeResource, 
         day = pa.array([context.partition_key], pa.string()).cast(pa.date32())
         return numbers(1).append_column("day", day)
 
-    published = ducklake_publication("published", [orders])
+    published = ducklake_publication("published", [orders], tag=lambda context: f"orders {context.partition_key}")
     resources = {"io_manager": DuckLakeIOManager(lake=resource, publish="after_checks"), "lake": resource}
     for key in ("2024-01-01", "2024-01-02", "2024-01-01"):
-        assert dg.materialize([orders, published], partition_key=key, resources=resources, instance=instance).success
+        result = dg.materialize([orders, published], partition_key=key, resources=resources, instance=instance)
+        assert result.success
+        event = result.asset_materializations_for_node("published")[0].metadata
+        assert event["ducklake/tag"].value == f"orders {key}"
+    first, second = (snapshot.snapshot_id for snapshot in lake.snapshots(2))
+    assert {tag.name: tag.snapshot_id for tag in lake.tags()} == {
+        "orders 2024-01-01": first,
+        "orders 2024-01-02": second,
+    }
     assert lake.table("shop.orders").count() == 2
     assert {stage.status for stage in lake.stages()} == {"published"}
 

@@ -99,6 +99,8 @@ def test_overwriting_part_of_a_file_keeps_its_other_rows(lake: DuckLake, spark: 
     save(spark.range(1), mode="overwrite")
     check_retained_files(lake)
     assert (load(spark).count(), load(spark, snapshot=str(before)).count()) == (1, 1005)
+    lake.tag("before", before)
+    assert load(spark, tag="before").count() == 1005
 
 
 def test_an_idempotency_key_is_committed_once(lake: DuckLake, spark: SparkSession) -> None:
@@ -156,6 +158,8 @@ def test_invalid_options_and_tables_are_refused(lake: DuckLake, spark: SparkSess
         (lambda: spark.read.format("ducklake").load(), "needs the option `table`"),
         (lambda: load(spark, "nothing"), "no table `main.nothing`"),
         (lambda: load(spark, snapshot="x"), "not a snapshot id"),
+        (lambda: load(spark, snapshot="1", tag="x"), "Only one of the options"),
+        (lambda: load(spark, tag="x"), "There is no tag `x`"),
         (lambda: save(spark.range(3).toDF("other")), "`other` is not a column"),
         (lambda: save(spark.range(3), where="id = 1"), "mode is `append`"),
         (lambda: save(spark.range(3), "u", mode="error"), "cannot be written in the"),

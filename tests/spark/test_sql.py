@@ -112,6 +112,15 @@ def test_a_table_is_read_at_a_snapshot(lake: DuckLake, spark: SparkSession, clau
 
 
 @pytest.mark.parametrize(
+    "clause", ["VERSION AS OF 'q3'", "FOR SYSTEM_VERSION AS OF concat('q', 3)", "VERSION AS OF :v"]
+)
+def test_a_table_is_read_at_a_tag(lake: DuckLake, spark: SparkSession, clause: str) -> None:
+    lake.tag("q3", lake.table("orders").history(rows=True)[-1].snapshot_id)
+    text = f"SELECT count(*) FROM orders {clause} WHERE orders.id >= 0"
+    assert values(lake.sql(spark, text, {"v": "q3"} if ":v" in clause else None)) == [9]
+
+
+@pytest.mark.parametrize(
     "clause", ["TIMESTAMP AS OF '{}'", "FOR SYSTEM_TIME AS OF TIMESTAMP '{}'", "TIMESTAMP AS OF current_timestamp()"]
 )
 def test_a_table_is_read_at_a_time(lake: DuckLake, spark: SparkSession, clause: str) -> None:
@@ -207,7 +216,8 @@ def test_a_transaction_and_a_stage_see_their_own_changes(tmp_path: Path, spark: 
         ("SELECT 'open", StatementError, "cannot be parsed"),
         ("SELECT * FROM per_region", UnsupportedStatementError, "`main.per_region` is a view that does more than"),
         ("SELECT * FROM orders VERSION AS OF 1000", SnapshotNotFoundError, "1000"),
-        ("SELECT * FROM orders VERSION AS OF 'tag'", StatementError, "`'tag'` is not a snapshot"),
+        ("SELECT * FROM orders VERSION AS OF 'q33'", ObjectNotFoundError, "There is no tag `q33`"),
+        ("SELECT * FROM orders VERSION AS OF 1.5", StatementError, "`1.5` is not the id or the tag"),
         ("SELECT * FROM orders TIMESTAMP AS OF 'soon'", StatementError, "`'soon'` is not a time"),
         ("SELECT * FROM changes(orders, 1)", StatementError, "first argument of `changes`"),
         ("SELECT * FROM changes('orders', 'x')", StatementError, "is not a snapshot"),

@@ -57,6 +57,8 @@ TABLES = {
     " parent_column BIGINT, is_partition BOOLEAN",
     "schema_versions": "begin_snapshot BIGINT, schema_version BIGINT, table_id BIGINT",
 }
+# Tables of ducklake-orch, which most lakes do not have.
+_OWN_TABLES = {"ducklake_orch_tags": "name VARCHAR, snapshot_id BIGINT"}
 # All inlined tables as one: the catalog's own columns of each row, without values, and the deletes of rows in files.
 _WORK_TABLES = {
     "missing_table": "table_name VARCHAR",
@@ -128,7 +130,8 @@ def copy_metadata(
             f"The catalog `{config.catalog.to_url()}` holds no lake.",
             remedy="Check the path or database, and `metadata_schema`.",
         )
-    for name, columns in (_WORK_TABLES | {f"ducklake_{table}": columns for table, columns in TABLES.items()}).items():
+    created = _WORK_TABLES | _OWN_TABLES | {f"ducklake_{table}": columns for table, columns in TABLES.items()}
+    for name, columns in created.items():
         con.execute(f"CREATE TEMP TABLE {name} ({columns})")
     ids: Sequence[int] | None = None
     for table, columns in TABLES.items():
@@ -138,6 +141,8 @@ def copy_metadata(
         )
         if table == "table" and chosen is not None:
             ids = _ids_of(con, config, chosen)
+    for name in _OWN_TABLES.keys() & tables.keys():
+        _copy_table(con, config, name, _OWN_TABLES[name], tables[name], None)
     copy_inlined(con, config, tables if ids is None else _without_other_tables(tables, ids))
     path = _data_path(con, config)
     for statement in [*MACROS, *VIEWS, *change_checks.VIEWS]:
@@ -195,7 +200,7 @@ def _described(con: duckdb.DuckDBPyConnection, config: LakeConfig) -> dict[str, 
     types: dict[str, dict[str, str]] = {}
     # Outside the transaction: if the table does not exist, the engine searches the lake for similar names.
     with closing(con.cursor()) as cursor:
-        for name in [f"ducklake_{table}" for table in TABLES]:
+        for name in [*(f"ducklake_{table}" for table in TABLES), *_OWN_TABLES]:
             _describe(cursor, config, name, types)
         for table in ("ducklake_inlined_data_tables", "ducklake_table"):
             if table in types:

@@ -90,6 +90,15 @@ CHECKS = [
             ANTI JOIN ducklake_snapshot USING (snapshot_id)""",
     ),
     Check(
+        "tag-without-snapshot",
+        "warning",
+        "Reads and rollbacks to the tag fail. Another program has expired its snapshot.",
+        "Remove the tag by `untag`. Expire snapshots by ducklake-orch only, which retains those that have one.",
+        sql="""
+            SELECT NULL, NULL, 'tag ' || name || ' of snapshot ' || snapshot_id FROM ducklake_orch_tags
+            ANTI JOIN ducklake_snapshot USING (snapshot_id)""",
+    ),
+    Check(
         "unknown-change-token",
         "error",
         "`ducklake_snapshots()` fails, and so does every commit that is checked against a concurrent one.",

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from ducklake_orch.catalog.commit import read_leases, stored_path
+from ducklake_orch.catalog.lifecycle.tags import held_snapshots, remove_tags_of
 from ducklake_orch.catalog.metadata import (
     NOW,
     Metadata,
@@ -43,7 +44,7 @@ _GAPS_IN_ONE_CONDITION = 1000
 
 @dataclass(frozen=True)
 class Retention:
-    """Which snapshots to retain. The latest one and those that running writes need are always retained.
+    """Which snapshots to retain. The latest one, those with a tag and those that running writes need always stay.
 
     Attributes:
         before: Retain snapshots that were committed at this time or later.
@@ -65,6 +66,7 @@ class Expiry:
         kept: How many snapshots are retained.
         needed_by_writes: How many of these are retained only because a running write needs them.
         needed_by: The write that needs the oldest of these, and who runs it.
+        tagged: How many are retained only because they have a tag.
         tables: Ids of dropped tables that no retained snapshot contains.
         data_files: How many data files no retained snapshot can see.
         delete_files: How many delete files no retained snapshot can see.
@@ -77,6 +79,7 @@ class Expiry:
     kept: int = 0
     needed_by_writes: int = 0
     needed_by: str | None = None
+    tagged: int = 0
     tables: tuple[int, ...] = ()
     data_files: int = 0
     delete_files: int = 0
@@ -136,7 +139,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     kept = _snapshots(metadata, retention, only)
     expiring, retained = kept.expiring, kept.retained
     if not expiring:
-        return _Found(Expiry(kept=len(retained), needed_by_writes=kept.needed_by_writes, needed_by=kept.needed_by))
+        return _Found(Expiry((), len(retained), kept.needed_by_writes, kept.needed_by, kept.tagged))
     unseen = list(_unseen(retained))
     is_unseen = f"coalesce({' OR '.join(unseen)}, false)"
     name = metadata.table_sql
@@ -164,6 +167,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
         kept=len(retained),
         needed_by_writes=kept.needed_by_writes,
         needed_by=kept.needed_by,
+        tagged=kept.tagged,
         tables=tuple(tables),
         data_files=len(files),
         delete_files=len(deletes),
@@ -176,12 +180,13 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
 
 @dataclass(frozen=True)
 class _Kept:
-    """The snapshots to expire and to retain; how many are retained only for running writes, and for which write."""
+    """The snapshots to expire and to retain; how many are retained only for running writes or for their tags."""
 
     expiring: list[int]
     retained: list[int]
     needed_by_writes: int
     needed_by: str | None
+    tagged: int
 
 
 def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
@@ -195,8 +200,8 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
     newest = len(rows) - max(retention.retain_last, 1)
     # Snapshot times are whole microseconds in every catalog.
     limit = retention.before.timestamp()
-    expiring, retained, needed_by_writes = list[int](), list[int](), 0
-    oldest = read_leases(metadata).oldest
+    expiring, retained, needed_by_writes, tagged = list[int](), list[int](), 0, 0
+    oldest, held = read_leases(metadata).oldest, held_snapshots(metadata)
     for index, (number, time, *texts) in enumerate(rows):
         is_retained = (
             index >= newest
@@ -205,9 +210,11 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
             or any(fnmatchcase(text(value) or "", pattern) for value in texts for pattern in retention.keep)
         )
         needed = not is_retained and oldest is not None and int(number) >= oldest.snapshot_id
+        has_tag = not is_retained and not needed and number in held
         needed_by_writes += needed
-        (retained if is_retained or needed else expiring).append(int(number))
-    return _Kept(expiring, retained, needed_by_writes, oldest.owner if oldest and needed_by_writes else None)
+        tagged += has_tag
+        (retained if is_retained or needed or has_tag else expiring).append(int(number))
+    return _Kept(expiring, retained, needed_by_writes, oldest.owner if oldest and needed_by_writes else None, tagged)
 
 
 def _unseen(retained: Sequence[int]) -> Iterator[str]:
@@ -230,6 +237,7 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
 
     for name in ("ducklake_snapshot", "ducklake_snapshot_changes"):
         transaction.change_each(name, "DELETE FROM {} WHERE", "snapshot_id", snapshots)
+    remove_tags_of(transaction, snapshots)
     for name in _OF_FILES:
         transaction.change_each(name, "DELETE FROM {} WHERE", "data_file_id", files)
     transaction.change_each("ducklake_delete_file", "DELETE FROM {} WHERE", "delete_file_id", deletes)

@@ -225,13 +225,14 @@ def _when(spark: "SparkSession", reference: Reference, args: Args) -> When:
             f"`{travel.expression}` is a parameter by position, which the clause AS OF cannot have.",
             remedy="Give it a name: `VERSION AS OF :snapshot`.",
         )
-    kind = "BIGINT" if travel.kind == "snapshot" else "TIMESTAMP"
-    value = f"try_cast({travel.expression} AS {kind})"
-    if travel.kind == "time":
-        value = f"unix_micros({value})"
+    is_time, value = travel.kind == "time", travel.expression
+    if is_time:
+        value = f"unix_micros(try_cast({value} AS TIMESTAMP))"
     named = dict(args) if isinstance(args, Mapping) else None
     found = spark.sql(f"SELECT {value} AS value", named).collect()[0].value
-    if found is None:
-        what = "a snapshot" if travel.kind == "snapshot" else "a time"
-        raise StatementError(f"`{travel.expression}` is not {what}.", remedy=f"Give `{reference.name}` the id or time.")
-    return int(found) if travel.kind == "snapshot" else datetime.fromtimestamp(found / 1_000_000, UTC)
+    if is_time and found is not None:
+        return datetime.fromtimestamp(found / 1_000_000, UTC)
+    if not is_time and isinstance(found, int | str):
+        return int(found) if str(found).isdecimal() else str(found)
+    what = "a time" if is_time else "the id or the tag of a snapshot"
+    raise StatementError(f"`{travel.expression}` is not {what}.", remedy="Write an id, a tag or a time.")

@@ -36,8 +36,8 @@ class LakeTableName:
     kind: str | None = None
 
 
-# A snapshot or a time at which a lake is read; by default the latest snapshot.
-When = int | datetime | None
+# A snapshot, a time or a tag at which a lake is read; by default the latest snapshot.
+When = int | datetime | str | None
 
 
 @dataclass
@@ -69,8 +69,9 @@ class TableLookup:
         for (lake_id, when), (lake, tables) in wanted.items():
             for table in tables if self.prepare is not None else ():
                 self.prepare(table)  # type: ignore[misc]
-            snapshot, as_of = (when, None) if isinstance(when, int) else (None, when)
-            self._moments[(lake_id, when)] = lake_moment(lake, tables, snapshot, as_of)
+            snapshot = lake._snapshot_of(when, None, None) if isinstance(when, str) else when
+            at = (None, snapshot) if isinstance(snapshot, datetime) else (snapshot, None)
+            self._moments[(lake_id, when)] = lake_moment(lake, tables, *at)
 
     def moment(self, name: str, when: When) -> LakeMoment:
         """Return a lake at the snapshot that the statement sees."""

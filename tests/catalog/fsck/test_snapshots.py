@@ -49,6 +49,20 @@ def test_changes_of_a_future_snapshot_fail_its_commit_until_they_are_removed(
     rows(lake, INSERT_INTO_FILES)
 
 
+def test_a_tag_whose_snapshot_another_program_has_expired_is_found(lake: DuckLake) -> None:
+    lake.tag("q3", 2)
+    damage(
+        lake,
+        *(f"DELETE FROM {name} WHERE snapshot_id = 2" for name in ("ducklake_snapshot", "ducklake_snapshot_changes")),
+    )
+    (finding,) = lake.fsck().findings
+    assert (finding.code, finding.severity, finding.detail) == (
+        "tag-without-snapshot",
+        "warning",
+        "tag q3 of snapshot 2",
+    )
+
+
 UNREADABLE = [
     "bogus:1",
     "inserted_into_table",
