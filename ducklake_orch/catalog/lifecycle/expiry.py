@@ -253,7 +253,6 @@ def _remove(transaction: MetadataTransaction, found: _Found) -> None:
             transaction.change(table, f"DELETE FROM {{}} WHERE {condition}")
     for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):
         transaction.change_each(name, "DELETE FROM {} WHERE", "macro_id", macros)
-    # Last, because DROP makes MySQL commit everything before it.
     for name in inlined:
         transaction.drop(name)
 

@@ -7,7 +7,7 @@ takes about a millisecond.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -53,6 +53,7 @@ class MetadataTransaction:
         self._statements = 0
         self._waiting: list[str] = []
         self._waiting_size = 0
+        self._dropped: list[str] = []
 
     @property
     def con(self) -> duckdb.DuckDBPyConnection:
@@ -87,6 +88,8 @@ class MetadataTransaction:
     def commit(self) -> None:
         """Commit the transaction and close its connection."""
         self.con.execute("COMMIT")
+        for table in self._dropped:
+            self._drop_unused(table)
         self.con.close()
 
     def roll_back(self) -> None:
@@ -173,7 +176,7 @@ class MetadataTransaction:
         # A second transaction creates the table, because CREATE TABLE would commit this one. The table is dropped first
         # because a failed attempt may have left it in the catalog with other columns.
         with closing(self.con.cursor()) as own:
-            own.execute(self.dialect.drop(table))
+            self._run_alone(own, [*self.dialect.first_statements(), self.dialect.drop(table)])
             self.dialect.refresh_tables(own)
             try:
                 self._run(create, con=own)
@@ -200,8 +203,33 @@ class MetadataTransaction:
             self._run(self.dialect.change(table, statement))
 
     def drop(self, table: str) -> None:
-        """Drop a metadata table, if it exists."""
-        self._run(self.dialect.drop(table))
+        """Drop a metadata table, if it exists.
+
+        On a server, DROP waits for all transactions that have read the table. It runs after COMMIT, and waits briefly.
+        """
+        if self.dialect.is_server:
+            self._dropped.append(table)
+        else:
+            self._run(self.dialect.drop(table))
+
+    def _drop_unused(self, table: str) -> None:
+        """Drop a metadata table that the catalog no longer needs; leave it if others are reading it."""
+        try:
+            self._run_alone(self._con, [self.dialect.waits(1), self.dialect.drop(table)])
+        except duckdb.Error as error:  # the transaction is committed all the same; fsck finds the table
+            log.warning("%s stays in the catalog: %s", table, self.config.scrubber(str(error)))
+
+    def _run_alone(self, con: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
+        """Run statements in a transaction of their own, so that they run on one connection to a server."""
+        con.execute("BEGIN")
+        try:
+            for statement in statements:
+                self._run(statement, con=con)
+            con.execute("COMMIT")
+        except duckdb.Error:
+            with suppress(duckdb.Error):  # the connection is lost
+                con.execute("ROLLBACK")
+            raise
 
     def change_each(self, table: str, statement: str, column: str, ids: Sequence[int]) -> None:
         """Run an UPDATE or DELETE for the rows whose `column` is one of many ids."""

@@ -229,6 +229,10 @@ class Dialect(Generic[CatalogT]):
         """Return the statements that a writing transaction runs right after BEGIN."""
         return ()
 
+    def waits(self, seconds: float) -> str:
+        """Return the statement that limits how long the statements of this transaction wait for locks of a server."""
+        raise NotImplementedError
+
     def one_moment_statement(self) -> str | None:
         """Return the statement after which a reading transaction sees all metadata tables as of one moment, if any."""
         return None

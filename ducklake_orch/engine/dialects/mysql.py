@@ -83,6 +83,10 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
     def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
         con.execute("CALL mysql_clear_cache()")  # DuckDB caches the list of a server's tables while it is attached
 
+    def waits(self, seconds: float) -> str:
+        limit = max(1, round(seconds))
+        return self.execute(f"set session lock_wait_timeout = {limit}, innodb_lock_wait_timeout = {limit}")
+
     def clock_sql(self) -> str | None:
         return "timestampdiff(microsecond, '1970-01-01', utc_timestamp(6))"
 

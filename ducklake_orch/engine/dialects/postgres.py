@@ -96,10 +96,8 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
             f" and s.nspname = {self.current_schema()} and c.relname like {literal('ducklake!_%')} escape '!'"
         )
 
-    def first_statements(self) -> Sequence[str]:
-        # A session that changes inlined rows and never ends its transaction must not block all writers for ever.
-        limit = max(1, int(self.config.lock_timeout.total_seconds() * 1000))
-        return [self.execute(f"set local lock_timeout = {limit}")]
+    def waits(self, seconds: float) -> str:
+        return self.execute(f"set local lock_timeout = {max(1, int(seconds * 1000))}")
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
         # Much faster than `information_schema`, which also checks rights. `to_regclass` would find tables that were

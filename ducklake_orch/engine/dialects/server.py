@@ -1,5 +1,6 @@
 """What PostgreSQL and MySQL have in common as catalogs."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ducklake_orch.config.catalogs import MySQLCatalog, PostgresCatalog
@@ -52,6 +53,10 @@ class ServerDialect(Dialect[ServerT]):
     def execute(self, sql: str) -> str:
         """Return the DuckDB statement that runs a statement on the server, within the current transaction."""
         return f"CALL {self.extension}_execute({literal(self.config.metadata_alias)}, {literal(sql)})"
+
+    def first_statements(self) -> Sequence[str]:
+        # A session that changes inlined rows and never ends its transaction must not block all writers for ever.
+        return [self.waits(self.config.lock_timeout.total_seconds())]
 
     def change(self, name: str, statement: str) -> str:
         return self.execute(statement.replace("{}", self.table(name), 1))
