@@ -12,6 +12,8 @@ PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
 WORKERS ?= 2
 PARALLEL := -n $(WORKERS) --dist loadfile
+# Shows where a worker hangs that cannot be interrupted, and ends it.
+HANGS := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Thousands of small commits wait for the disk; a folder in memory spares that, where there is room for one.
 export PYTEST_DEBUG_TEMPROOT ?= $(shell df --output=avail -BG /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 + 0 >= 8 { print "/dev/shm" }')
 # Spark needs Java >= 17; where there is none, the runtime that comes as a package does.
@@ -90,11 +92,11 @@ e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and the 
 
 .PHONY: test
 test: $(VENV)/.test ## Run the tests: each behaviour once, within ten minutes
-	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=2 -m "not rest and not full and not soak and not e2e" $(ARGS)
+	$(PYTEST) $(PARALLEL) $(HANGS) --durations=10 --durations-min=2 -m "not rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-rest
 test-rest: $(VENV)/.test ## Run what `make test` leaves out: slow tests, and a further catalog for each
-	$(PYTEST) $(PARALLEL) --durations=10 --durations-min=20 -m "rest and not full and not soak and not e2e" $(ARGS)
+	$(PYTEST) $(PARALLEL) $(HANGS) --durations=10 --durations-min=20 -m "rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-all
 test-all: $(VENV)/.test ## Run both: every catalog, every storage

@@ -17,7 +17,7 @@ from tests.servers.s3 import MotoS3, VersityS3
 from tests.support.backends import MYSQL, Backend
 from tests.support.lakes import MakeLake, Servers, catalog_fields, storage_fields
 
-pytest_plugins = ["tests.support.selection", "tests.support.time_limit"]
+pytest_plugins = ["tests.support.hanging_tests", "tests.support.selection", "tests.support.time_limit"]
 
 # Folders whose tests run inside a host.
 HOSTS = {"dagster_host": "dagster", "airflow_host": "airflow"}

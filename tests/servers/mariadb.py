@@ -58,6 +58,8 @@ class MariaDBServer(Server):
                 "--skip-name-resolve",
                 f"--init-file={first_statements}",
                 "--max-connections=200",
+                # So that a wait for a lock of a killed client ends, which the time limit of a test cannot interrupt.
+                "--lock-wait-timeout=300",
                 # Tests kill clients and never the machine, so durability would only cost time.
                 "--innodb-flush-log-at-trx-commit=0",
                 "--innodb-buffer-pool-size=64M",

@@ -66,6 +66,8 @@ class PostgresServer(Server):
             "unix_socket_directories": str(home),
             "max_connections": "200",
             "password_encryption": "scram-sha-256",
+            # So that a wait for a lock of a killed client ends, which the time limit of a test cannot interrupt.
+            "lock_timeout": "300s",
             # Tests kill clients and never the machine, so durability would only cost time.
             "fsync": "off",
             "full_page_writes": "off",
