@@ -125,12 +125,19 @@ class HealthPolicy(Model):
         return self
 
 
+class TableExpirePolicy(Model):
+    """Keep the history of a table for longer than the lake's."""
+
+    older_than: Duration = Field(description="Keep what the table was at any time since then; longer than the lake's.")
+
+
 class TablePolicy(Model):
     """Overrides for some tables; fields that are not set stay as for all tables."""
 
     flush: FlushPolicy | None = Field(default=None, description="How their inlined rows are flushed.")
     rewrite: RewritePolicy | None = Field(default=None, description="How their files with deletions are rewritten.")
     merge: MergePolicy | None = Field(default=None, description="How their small files are merged.")
+    expire: TableExpirePolicy | None = Field(default=None, description="How long their history is kept at least.")
     health: HealthPolicy | None = Field(default=None, description="When they are healthy.")
 
 

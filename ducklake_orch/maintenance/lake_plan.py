@@ -22,7 +22,12 @@ _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 def retention(policy: MaintenancePolicy, now: datetime) -> Retention:
     """Return the retention of snapshots that a policy sets."""
     part = policy.expire
-    return Retention(before=before(now, part.older_than), retain_last=part.retain_last, keep=part.keep)
+    longer = {
+        pattern: before(now, override.expire.older_than)
+        for pattern, override in policy.overrides.items()
+        if override.expire is not None
+    }
+    return Retention(before(now, part.older_than), part.retain_last, part.keep, longer)
 
 
 def before(now: datetime, age: timedelta) -> datetime:
@@ -47,6 +52,7 @@ def plan_expiry(census: Census, policy: MaintenancePolicy, source: str) -> Plann
     found = plan_expire(census.metadata, retention(policy, census.at))
     needed = f"; {found.needed_by_writes} more are needed by {found.needed_by}" if found.needed_by_writes else ""
     needed += f"; {found.tagged} more have a tag" if found.tagged else ""
+    needed += f"; tables with a longer history need {found.needed_by_tables} more" if found.needed_by_tables else ""
     if not found.snapshots:
         reason = f"each of {found.kept} snapshots is retained or younger than {_age(part.older_than, source)}"
         return _skipped("expire", f"{reason}{needed}")

@@ -211,6 +211,36 @@ def test_an_expiry_killed_at_any_statement_is_completed_by_the_next(lake: DuckLa
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
+@catalogs()
+def test_a_table_can_be_read_at_any_time_of_its_own_retention(make_lake: MakeLake) -> None:
+    """Random changes of three tables at known times; two of them have a longer history."""
+    lake, rng = make_lake("lake", data_inlining_row_limit=0), random.Random(5)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    names = ("main.long", "main.longer", "main.short")
+    states: list[tuple[datetime, dict[str, list[int]]]] = []
+    for number in range(14):
+        name = names[number] if number < 3 else rng.choice(names)
+        lake.write(rows(number), name, mode="append" if rng.random() < 0.7 else "overwrite")
+        now = {known: sorted(lake.read(known)["a"].to_pylist()) for known in names[: number + 1]}
+        states.append((start + timedelta(days=number), now))
+    latest = lake.snapshots(limit=1)[0].snapshot_id
+    with lake.connect_metadata(read_only=False) as con:
+        for number, (time, _) in enumerate(states):
+            snapshot = latest - len(states) + 1 + number
+            con.execute(f"UPDATE ducklake_snapshot SET snapshot_time = '{time}' WHERE snapshot_id = {snapshot}")
+        con.execute("UPDATE ducklake_snapshot SET snapshot_time = '2023-12-01 00:00:00+00' WHERE snapshot_id = 0")
+    cuts = {"main.long": start + timedelta(days=8.5), "main.longer": start + timedelta(days=4.5)}
+    done = expire(lake.config, Retention(LATER, tables={"lon*": cuts["main.long"], "longer": cuts["main.longer"]}))
+    assert done.needed_by_tables > 0
+    assert len(done.snapshots) > 3
+    for name, cut in cuts.items():
+        for time, now in states:
+            if time + timedelta(days=1) > cut:
+                at = max(time, cut) + timedelta(hours=1)
+                assert sorted(lake.read(name, as_of=at)["a"].to_pylist()) == now.get(name, []), (name, time)
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
 @catalogs(pooled=True)
 def test_a_reader_of_inlined_rows_does_not_hold_up_an_expiry(
     make_lake: MakeLake, caplog: pytest.LogCaptureFixture

@@ -84,7 +84,10 @@ def _group(key: str, model: type[Model], level: int = 3) -> Iterator[str]:
         for inner in models_in(model, name):
             if inner is TablePolicy:
                 yield f"{'#' * (level + 1)} {key}.{name}\n"
-                yield f"{_about(model.model_fields[name])} Each has any of {_in_code(inner.model_fields)}, as above.\n"
+                own = [part for part in inner.model_fields if models_in(inner, part) != models_in(model, part)]
+                parts = _in_code(part for part in inner.model_fields if part not in own)
+                fields = _in_code(f"{part}.{field}" for part in own for field in models_in(inner, part)[0].model_fields)
+                yield f"{_about(model.model_fields[name])} Each has any of {parts}, as above, and {fields}.\n"
             else:
                 yield from _group(f"{key}.{name}", inner, level + 1)
 

@@ -1,6 +1,7 @@
 """Retention periods come from the policy, then the options of the lake, then defaults; ages use the server's clock."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -39,6 +40,23 @@ def step(plan: MaintenancePlan, operation: str) -> PlannedStep:
 
 def option(lake: DuckLake, name: str, value: str) -> None:
     lake.execute(f"CALL lake.set_option('{name}', '{value}')").raise_for_error()
+
+
+@catalogs(quick=[SQLITE])
+def test_an_override_keeps_the_history_of_its_table(lake: DuckLake) -> None:
+    write(lake)
+    lake.write(pa.table({"a": [1]}), "other", mode="append")
+    backdate(lake, 20 * DAYS)
+
+    def policy(of_table: str) -> dict[str, Any]:
+        return {"expire": {"retain_last": 1}, "overrides": {"t": {"expire": {"older_than": of_table}}}}
+
+    planned = step(lake.plan_maintenance(policy("30 days")), "expire")
+    assert planned.reason.endswith("; tables with a longer history need 3 more")
+    lake.maintain(policy("30 days"), operations=["expire"]).raise_for_error()
+    assert [lake.read("t", snapshot=at)["a"].to_pylist() for at in (1, 2, 3)] == [[0], [1], [2]]
+    lake.maintain(policy("10 days"), operations=["expire"]).raise_for_error()
+    assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [4, 3]
 
 
 @catalogs()

@@ -62,7 +62,8 @@ def test_durations_and_sizes_are_parsed_from_text() -> None:
         ({"merge": {"engine": "dask"}}, "engine"),
         ({"orphans": {"action": "remove"}}, "action"),
         ({"health": {"delete_share": (0.5, 0.1)}}, "delete_share"),
-        ({"overrides": {"t": {"expire": {}}}}, "expire"),
+        ({"overrides": {"t": {"expire": {}}}}, "`older_than` is missing"),
+        ({"overrides": {"t": {"expire": {"retain_last": 3}}}}, "retain_last"),
         ({"on_error": "ignore"}, "on_error"),
     ],
 )

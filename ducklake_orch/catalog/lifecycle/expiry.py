@@ -4,6 +4,7 @@ This removes the same catalog rows as the engine's own expiry, but it also runs 
 middle. Files are only scheduled for deletion; clean-up deletes them later, when no reader needs them any more.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +12,7 @@ from fnmatch import fnmatchcase
 from itertools import pairwise
 
 from ducklake_orch.catalog.commit import read_leases, stored_path
+from ducklake_orch.catalog.lifecycle.table_retention import needed_by_tables
 from ducklake_orch.catalog.lifecycle.tags import held_snapshots, remove_tags_of
 from ducklake_orch.catalog.metadata import (
     NOW,
@@ -50,11 +52,13 @@ class Retention:
         before: Retain snapshots that were committed at this time or later.
         retain_last: Retain this many of the newest snapshots, however old they are.
         keep: Retain snapshots whose message or author matches one of these patterns (`release *`).
+        tables: When the history of tables begins that must be readable, by name or pattern; the last match counts.
     """
 
     before: datetime
     retain_last: int = 1
     keep: tuple[str, ...] = ()
+    tables: Mapping[str, datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Expiry:
         needed_by_writes: How many of these are retained only because a running write needs them.
         needed_by: The write that needs the oldest of these, and who runs it.
         tagged: How many are retained only because they have a tag.
+        needed_by_tables: How many are retained only because of the retention of some tables.
         tables: Ids of dropped tables that no retained snapshot contains.
         data_files: How many data files no retained snapshot can see.
         delete_files: How many delete files no retained snapshot can see.
@@ -80,6 +85,7 @@ class Expiry:
     needed_by_writes: int = 0
     needed_by: str | None = None
     tagged: int = 0
+    needed_by_tables: int = 0
     tables: tuple[int, ...] = ()
     data_files: int = 0
     delete_files: int = 0
@@ -139,7 +145,8 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     kept = _snapshots(metadata, retention, only)
     expiring, retained = kept.expiring, kept.retained
     if not expiring:
-        return _Found(Expiry((), len(retained), kept.needed_by_writes, kept.needed_by, kept.tagged))
+        counts = (len(retained), kept.needed_by_writes, kept.needed_by, kept.tagged, kept.needed_by_tables)
+        return _Found(Expiry((), *counts))
     unseen = list(_unseen(retained))
     is_unseen = f"coalesce({' OR '.join(unseen)}, false)"
     name = metadata.table_sql
@@ -168,6 +175,7 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
         needed_by_writes=kept.needed_by_writes,
         needed_by=kept.needed_by,
         tagged=kept.tagged,
+        needed_by_tables=kept.needed_by_tables,
         tables=tuple(tables),
         data_files=len(files),
         delete_files=len(deletes),
@@ -180,13 +188,14 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
 
 @dataclass(frozen=True)
 class _Kept:
-    """The snapshots to expire and to retain; how many are retained only for running writes or for their tags."""
+    """The snapshots to expire and to retain; how many are retained only for writes, tags or tables."""
 
     expiring: list[int]
     retained: list[int]
     needed_by_writes: int
     needed_by: str | None
     tagged: int
+    needed_by_tables: int
 
 
 def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
@@ -200,21 +209,29 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
     newest = len(rows) - max(retention.retain_last, 1)
     # Snapshot times are whole microseconds in every catalog.
     limit = retention.before.timestamp()
-    expiring, retained, needed_by_writes, tagged = list[int](), list[int](), 0, 0
+    times = [(int(number), int(time) / 1_000_000) for number, time, *_ in rows]
+    of_tables = needed_by_tables(metadata, retention.tables, times) if retention.tables else set()
     oldest, held = read_leases(metadata).oldest, held_snapshots(metadata)
-    for index, (number, time, *texts) in enumerate(rows):
+    expiring, retained, counts = list[int](), list[int](), Counter[str]()
+    for index, ((number, time), (_, _, *texts)) in enumerate(zip(times, rows, strict=True)):
         is_retained = (
             index >= newest
-            or int(time) / 1_000_000 >= limit
+            or time >= limit
             or (only is not None and number not in only)
             or any(fnmatchcase(text(value) or "", pattern) for value in texts for pattern in retention.keep)
         )
-        needed = not is_retained and oldest is not None and int(number) >= oldest.snapshot_id
-        has_tag = not is_retained and not needed and number in held
-        needed_by_writes += needed
-        tagged += has_tag
-        (retained if is_retained or needed or has_tag else expiring).append(int(number))
-    return _Kept(expiring, retained, needed_by_writes, oldest.owner if oldest and needed_by_writes else None, tagged)
+        if not is_retained:
+            needs = {
+                "write": oldest is not None and number >= oldest.snapshot_id,
+                "tag": number in held,
+                "table": number in of_tables,
+            }
+            reason = next((reason for reason, holds in needs.items() if holds), None)
+            counts[reason or "expires"] += 1
+            is_retained = reason is not None
+        (retained if is_retained else expiring).append(number)
+    owner = oldest.owner if oldest and counts["write"] else None
+    return _Kept(expiring, retained, counts["write"], owner, counts["tag"], counts["table"])
 
 
 def _unseen(retained: Sequence[int]) -> Iterator[str]:
