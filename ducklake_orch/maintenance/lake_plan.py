@@ -22,12 +22,12 @@ _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 def retention(policy: MaintenancePolicy, now: datetime) -> Retention:
     """Return the retention of snapshots that a policy sets."""
     part = policy.expire
-    longer = {
-        pattern: before(now, override.expire.older_than)
+    longer = [
+        (pattern, before(now, override.expire.older_than))
         for pattern, override in policy.overrides.items()
         if override.expire is not None
-    }
-    return Retention(before(now, part.older_than), part.retain_last, part.keep, longer)
+    ]
+    return Retention(before(now, part.older_than), part.retain_last, part.keep, tuple(longer))
 
 
 def before(now: datetime, age: timedelta) -> datetime:

@@ -230,7 +230,7 @@ def test_a_table_can_be_read_at_any_time_of_its_own_retention(make_lake: MakeLak
             con.execute(f"UPDATE ducklake_snapshot SET snapshot_time = '{time}' WHERE snapshot_id = {snapshot}")
         con.execute("UPDATE ducklake_snapshot SET snapshot_time = '2023-12-01 00:00:00+00' WHERE snapshot_id = 0")
     cuts = {"main.long": start + timedelta(days=8.5), "main.longer": start + timedelta(days=4.5)}
-    done = expire(lake.config, Retention(LATER, tables={"lon*": cuts["main.long"], "longer": cuts["main.longer"]}))
+    done = expire(lake.config, Retention(LATER, tables=(("lon*", cuts["main.long"]), ("longer", cuts["main.longer"]))))
     assert done.needed_by_tables > 0
     assert len(done.snapshots) > 3
     for name, cut in cuts.items():

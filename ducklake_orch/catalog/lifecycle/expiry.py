@@ -6,7 +6,7 @@ middle. Files are only scheduled for deletion; clean-up deletes them later, when
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import pairwise
@@ -58,7 +58,7 @@ class Retention:
     before: datetime
     retain_last: int = 1
     keep: tuple[str, ...] = ()
-    tables: Mapping[str, datetime] = field(default_factory=dict)
+    tables: tuple[tuple[str, datetime], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def plan_expire(metadata: Metadata, retention: Retention) -> Expiry:
 
 def expirable(metadata: Metadata, retention: Retention) -> Sequence[int]:
     """Return the snapshots that an expiry would remove."""
-    return _snapshots(metadata, retention, None).expiring
+    return _snapshots(metadata, retention, None)[0].snapshots
 
 
 def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | None = None) -> Expiry:
@@ -142,11 +142,9 @@ class _Found:
 
 
 def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Found:
-    kept = _snapshots(metadata, retention, only)
-    expiring, retained = kept.expiring, kept.retained
-    if not expiring:
-        counts = (len(retained), kept.needed_by_writes, kept.needed_by, kept.tagged, kept.needed_by_tables)
-        return _Found(Expiry((), *counts))
+    plan, retained = _snapshots(metadata, retention, only)
+    if not plan.snapshots:
+        return _Found(plan)
     unseen = list(_unseen(retained))
     is_unseen = f"coalesce({' OR '.join(unseen)}, false)"
     name = metadata.table_sql
@@ -169,13 +167,8 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
         " ORDER BY delete_file_id"
     )
     data_paths, delete_paths = absolute_paths(files, folders), absolute_paths(deletes, folders)
-    expiry = Expiry(
-        snapshots=tuple(expiring),
-        kept=len(retained),
-        needed_by_writes=kept.needed_by_writes,
-        needed_by=kept.needed_by,
-        tagged=kept.tagged,
-        needed_by_tables=kept.needed_by_tables,
+    expiry = replace(
+        plan,
         tables=tuple(tables),
         data_files=len(files),
         delete_files=len(deletes),
@@ -186,20 +179,8 @@ def _find(metadata: Metadata, retention: Retention, only: Collection[int] | None
     return _Found(expiry, unseen, data_paths, delete_paths)
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """The snapshots to expire and to retain; how many are retained only for writes, tags or tables."""
-
-    expiring: list[int]
-    retained: list[int]
-    needed_by_writes: int
-    needed_by: str | None
-    tagged: int
-    needed_by_tables: int
-
-
-def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> _Kept:
-    """Return which snapshots expire and which are retained."""
+def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] | None) -> tuple[Expiry, Sequence[int]]:
+    """Return the plan with the snapshots that expire, and the snapshots that are retained."""
     names = ", c.author, c.commit_message" if retention.keep else ""
     join = f"LEFT JOIN {metadata.table_sql('ducklake_snapshot_changes')} c USING (snapshot_id)" if names else ""
     rows = metadata.rows(
@@ -231,7 +212,8 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
             is_retained = reason is not None
         (retained if is_retained else expiring).append(number)
     owner = oldest.owner if oldest and counts["write"] else None
-    return _Kept(expiring, retained, counts["write"], owner, counts["tag"], counts["table"])
+    kept = (len(retained), counts["write"], owner, counts["tag"], counts["table"])
+    return Expiry(tuple(expiring), *kept), retained
 
 
 def _unseen(retained: Sequence[int]) -> Iterator[str]:

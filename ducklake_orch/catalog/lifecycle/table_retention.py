@@ -7,8 +7,10 @@ from itertools import pairwise
 from ducklake_orch.catalog.metadata import Metadata, parse_tokens, text
 from ducklake_orch.config.maintenance import names
 
+Starts = Sequence[tuple[str, datetime]]
 
-def needed_by_tables(metadata: Metadata, since: Mapping[str, datetime], times: Sequence[tuple[int, float]]) -> set[int]:
+
+def needed_by_tables(metadata: Metadata, since: Starts, times: Sequence[tuple[int, float]]) -> set[int]:
     """Return the snapshots in which a table has the rows that it had at some time of its retention.
 
     These are the snapshots that changed the table, from the last one before its retention on.
@@ -30,7 +32,7 @@ def needed_by_tables(metadata: Metadata, since: Mapping[str, datetime], times: S
     return needed
 
 
-def _begins(metadata: Metadata, since: Mapping[str, datetime]) -> dict[int, float]:
+def _begins(metadata: Metadata, since: Starts) -> dict[int, float]:
     """Return when the retention of each table begins, by its id; a renamed table has the longest of its names."""
     tables, schemas = (metadata.table_sql(name) for name in ("ducklake_table", "ducklake_schema"))
     rows = metadata.rows(
@@ -38,7 +40,7 @@ def _begins(metadata: Metadata, since: Mapping[str, datetime]) -> dict[int, floa
     )
     begins: dict[int, float] = {}
     for table, schema, name in rows:
-        matching = [begin for pattern, begin in since.items() if names(pattern, text(schema) or "", text(name) or "")]
+        matching = [begin for pattern, begin in since if names(pattern, text(schema) or "", text(name) or "")]
         if matching:
             begin = matching[-1].timestamp()
             begins[int(table)] = min(begin, begins.get(int(table), begin))

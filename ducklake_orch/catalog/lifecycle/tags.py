@@ -53,17 +53,17 @@ def put_tag(
         nonlocal wanted
         metadata, snapshots = transaction.metadata, transaction.metadata.table_sql("ducklake_snapshot")
         at = wanted = transaction.latest.snapshot_id if wanted is None else wanted  # the same in all attempts
+        known = _find([tag for tag in read_tags(metadata) if not tag.expired], name)
+        if replace and known is not None and known.snapshot_id > at:
+            tags.append(known)
+            return
         time = metadata.snapshot_time(at)
         if time is None:
             raise missing_snapshot(at, Retained(*metadata.rows(retained_sql(snapshots))[0]), purpose)
         now = read_clock(metadata).now
         if keep_until is not None and keep_until <= now:
             raise ConfigError(f"`keep_until` = {keep_until.isoformat()} is in the past.")
-        known = _find(read_tags(metadata), name)
-        if replace and known is not None and known.snapshot_id > at:
-            tags.append(known)
-            return
-        if known is not None and known.snapshot_id != at and not (known.expired or replace):
+        if known is not None and known.snapshot_id != at and not replace:
             raise ConfigError(
                 f"The tag `{name}` exists already, and names snapshot {known.snapshot_id}.",
                 remedy="Choose another name, move this one with `replace=True`, or remove it first.",
