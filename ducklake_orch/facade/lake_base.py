@@ -233,7 +233,7 @@ class LakeBase:
     @staticmethod
     def _refuse_past(snapshot: int | None, as_of: datetime | str | None) -> None:
         if snapshot is not None or as_of is not None:
-            raise ConfigError("A stage has no snapshots.", remedy="Give a stage, or a snapshot or time.")
+            raise ConfigError("A stage has no snapshots.", remedy="Give a stage, or a snapshot, time or tag.")
 
     def ensure_exists(self) -> None:
         """Create the lake if it does not exist and the configuration allows it (`create_if_missing`).
@@ -269,7 +269,7 @@ class LakeBase:
 
         if isinstance(as_of, str):
             as_of = read_argument("as_of", datetime.fromisoformat, as_of)
-        if snapshot is not None and not isinstance(snapshot, int):
+        if snapshot is not None and (not isinstance(snapshot, int) or isinstance(snapshot, bool)):
             raise ConfigError(f"`snapshot` = {snapshot!r} is not a snapshot id.", remedy="Give the id of a snapshot.")
         if snapshot is not None and as_of is not None:
             raise ConfigError("`snapshot` and `as_of` cannot be combined.", remedy="Give one of them.")
@@ -292,6 +292,8 @@ class LakeBase:
 
         if tag is None:
             return snapshot
+        if not isinstance(tag, str):
+            raise ConfigError(f"`tag` = {tag!r} is not a name.", remedy="Give the name of a snapshot.")
         if snapshot is not None or as_of is not None:
             raise ConfigError("`tag` cannot be combined with `snapshot` or `as_of`.", remedy="Give one of them.")
         with self.reading(entering=False) as session, reading(session, f"Reading the tag `{tag}`") as metadata:

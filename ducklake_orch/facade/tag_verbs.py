@@ -1,6 +1,6 @@
 """Verbs that name snapshots."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ducklake_orch.config.units import read_argument
@@ -46,12 +46,9 @@ class TagVerbs(LakeBase):
         """
         from ducklake_orch.catalog.lifecycle import put_tag
 
-        if isinstance(keep_until, str):
-            keep_until = read_argument("keep_until", datetime.fromisoformat, keep_until)
-        if keep_until is not None and keep_until.tzinfo is None:
-            time = keep_until.isoformat()
-            raise ConfigError(f"`keep_until` = {time} has no time zone.", remedy="Add one, such as `+00:00`.")
-        return put_tag(self.config, name, snapshot, keep_until, replace=replace)
+        self._pin(False, snapshot, None)  # checks the type
+        until = None if keep_until is None else _end(keep_until)
+        return put_tag(self.config, name, snapshot, until, replace=replace)
 
     def tags(self) -> list[Tag]:
         """List the names of snapshots, the oldest snapshot first.
@@ -88,3 +85,18 @@ class TagVerbs(LakeBase):
         from ducklake_orch.catalog.lifecycle import remove_tag
 
         remove_tag(self.config, name)
+
+
+def _end(given: datetime | str) -> datetime:
+    """Return `keep_until` as a time in UTC."""
+    time = read_argument("keep_until", datetime.fromisoformat, given) if isinstance(given, str) else given
+    if not isinstance(time, datetime):
+        raise ConfigError(
+            f"`keep_until` = {given!r} is not a time.", remedy="Give a datetime, or its text in ISO format."
+        )
+    if time.tzinfo is None:
+        raise ConfigError(f"`keep_until` = {time.isoformat()} has no time zone.", remedy="Add one, such as `+00:00`.")
+    try:
+        return time.astimezone(UTC)
+    except OverflowError:
+        raise ConfigError(f"`keep_until` = {time.isoformat()} is too late.", remedy="Leave it out.") from None

@@ -257,6 +257,9 @@ def test_a_reader_of_inlined_rows_does_not_hold_up_an_expiry(
         assert lake.write(pa.table({"i": [2]}), "u", mode="append").rows_written == 1
         con.execute("COMMIT")
     assert [finding.code for finding in lake.fsck().findings] == ["inlined-table-left-behind"]
+    lake.write(pa.table({"i": [3]}), "u", mode="append")
+    expire(lake.config, Retention(LATER))
+    assert lake.fsck().findings == []
 
 
 @catalogs(quick=[SQLITE])

@@ -1,6 +1,6 @@
 """Names of snapshots: maintenance retains the snapshots, and reads and rollbacks find them by name."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -101,6 +101,8 @@ def test_a_repeated_tag_keeps_its_snapshot_and_may_change_its_time(lake: DuckLak
     moved = lake.tag("q3", replace=True)
     assert moved.snapshot_id > tag.snapshot_id
     assert lake.tag("q3", tag.snapshot_id, replace=True) == moved  # a late retry
+    lake.maintain(EXPIRE, operations=["expire"])
+    assert lake.tag("q3", tag.snapshot_id, replace=True) == moved
     lake.tag("Q3")
     lake.tag("it's \\ ü")
     assert {tag.name for tag in lake.tags()} == {"q3", "Q3", "it's \\ ü"}
@@ -116,7 +118,7 @@ def test_a_snapshot_that_another_program_has_expired_is_named_as_such(lake: Duck
     assert ("tag-without-snapshot", f"tag q3 of snapshot {tag.snapshot_id}") in findings
     with pytest.raises(HistoryExpiredError, match=f"`q3` names snapshot {tag.snapshot_id}, which has expired"):
         lake.read("t", tag="q3")
-    assert lake.tag("q3").snapshot_id > tag.snapshot_id
+    assert lake.tag("q3", tag.snapshot_id + 1, replace=True).snapshot_id == tag.snapshot_id + 1
 
 
 @on_sqlite
@@ -128,6 +130,12 @@ def test_a_snapshot_that_another_program_has_expired_is_named_as_such(lake: Duck
         (lambda lake: lake.read("t", tag="q3", snapshot=1), ConfigError, "cannot be combined"),
         (lambda lake: lake.rollback("t"), ConfigError, "Give `to_snapshot` or `tag`"),
         (lambda lake: lake.tag("x", 99), SnapshotNotFoundError, "There is no snapshot 99"),
+        (lambda lake: lake.tag("x", "1; select 1"), ConfigError, "is not a snapshot id"),
+        (lambda lake: lake.tag("x", -1), ConfigError, "is negative"),
+        (lambda lake: lake.tag(5), ConfigError, "1 to 200 printable characters"),
+        (lambda lake: lake.read("t", tag=5), ConfigError, "`tag` = 5 is not a name"),
+        (lambda lake: lake.tag("x", keep_until=date(2999, 1, 1)), ConfigError, "is not a time"),
+        (lambda lake: lake.tag("x", keep_until="9999-12-31T23:59:59-05:00"), ConfigError, "is too late"),
         (lambda lake: lake.tag(" "), ConfigError, "1 to 200 printable characters"),
         (lambda lake: lake.tag("x", keep_until="2999-01-01"), ConfigError, "has no time zone"),
         (lambda lake: lake.tag("x", keep_until="2001-01-01T00:00Z"), ConfigError, "is in the past"),

@@ -120,6 +120,12 @@ def test_a_table_is_read_at_a_tag(lake: DuckLake, spark: SparkSession, clause: s
     assert values(lake.sql(spark, text, {"v": "q3"} if ":v" in clause else None)) == [9]
 
 
+def test_a_tag_of_digits_is_found_before_a_snapshot(lake: DuckLake, spark: SparkSession) -> None:
+    at = lake.table("orders").history(rows=True)[-1].snapshot_id
+    lake.tag("20260930", at)
+    assert values(lake.sql(spark, "SELECT count(*) FROM orders VERSION AS OF '20260930'")) == [9]
+
+
 @pytest.mark.parametrize(
     "clause", ["TIMESTAMP AS OF '{}'", "FOR SYSTEM_TIME AS OF TIMESTAMP '{}'", "TIMESTAMP AS OF current_timestamp()"]
 )

@@ -4,6 +4,7 @@ This removes the same catalog rows as the engine's own expiry, but it also runs 
 middle. Files are only scheduled for deletion; clean-up deletes them later, when no reader needs them any more.
 """
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ _OF_FILES = (
     "ducklake_file_partition_value",
 )
 _GAPS_IN_ONE_CONDITION = 1000
+# The tables of inlined rows and of deletions of a table, with its id.
+_INLINED = re.compile(r"ducklake_inlined_(?:data|delete)_(\d+)(?:_\d+)?")
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,8 @@ def expire(config: LakeConfig, retention: Retention, *, only: Collection[int] | 
 
     def work(transaction: MetadataTransaction) -> Expiry:
         found = _find(transaction.metadata, retention, only)
+        for name in _left_behind(transaction):
+            transaction.drop(name)
         if found.expiry.snapshots:
             _remove(transaction, found)
         return found.expiry
@@ -270,6 +275,18 @@ def _inlined_tables(metadata: Metadata, tables: Sequence[int]) -> list[str]:
     registry = metadata.table_sql("ducklake_inlined_data_tables")
     rows = metadata.rows(f"SELECT table_name FROM {registry} WHERE table_id IN ({_list(tables)})")
     return [*(text(row[0]) or "" for row in rows), *(f"ducklake_inlined_delete_{table}" for table in tables)]
+
+
+def _left_behind(transaction: MetadataTransaction) -> list[str]:
+    """Return the names of the metadata tables of expired tables that an earlier expiry could not drop."""
+    metadata, dialect = transaction.metadata, transaction.dialect
+    if not dialect.is_server:
+        return []
+    known = set(_ids(metadata, "table_id", "ducklake_table", "true"))
+    found = [(name, _INLINED.fullmatch(name)) for name in dialect.names(metadata.con, "ducklake_inlined_d")]
+    # A table that is being created has a higher id than all others.
+    past = range(transaction.latest.next_catalog_id)
+    return [name for name, match in found if match and int(match[1]) in past and int(match[1]) not in known]
 
 
 def _ids(metadata: Metadata, column: str, table: str, condition: str) -> list[int]:

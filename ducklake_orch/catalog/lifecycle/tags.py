@@ -45,7 +45,7 @@ def put_tag(
     """
     purpose = f"tagging a snapshot `{name}`"
     refuse_read_only(config, purpose)
-    if not name.strip() or len(name) > _LONGEST or not name.isprintable():
+    if not isinstance(name, str) or not name.strip() or len(name) > _LONGEST or not name.isprintable():
         raise ConfigError(f"The name of a tag has 1 to {_LONGEST} printable characters.")
     wanted, tags = snapshot, list[Tag]()
 

@@ -53,7 +53,7 @@ class MetadataTransaction:
         self._statements = 0
         self._waiting: list[str] = []
         self._waiting_size = 0
-        self._dropped: list[str] = []
+        self.dropped: list[str] = []
 
     @property
     def con(self) -> duckdb.DuckDBPyConnection:
@@ -88,8 +88,6 @@ class MetadataTransaction:
     def commit(self) -> None:
         """Commit the transaction and close its connection."""
         self.con.execute("COMMIT")
-        for table in self._dropped:
-            self._drop_unused(table)
         self.con.close()
 
     def roll_back(self) -> None:
@@ -176,7 +174,7 @@ class MetadataTransaction:
         # A second transaction creates the table, because CREATE TABLE would commit this one. The table is dropped first
         # because a failed attempt may have left it in the catalog with other columns.
         with closing(self.con.cursor()) as own:
-            self._run_alone(own, [*self.dialect.first_statements(), self.dialect.drop(table)])
+            self.run_alone(own, [*self.dialect.first_statements(), self.dialect.drop(table)])
             self.dialect.refresh_tables(own)
             try:
                 self._run(create, con=own)
@@ -205,21 +203,15 @@ class MetadataTransaction:
     def drop(self, table: str) -> None:
         """Drop a metadata table, if it exists.
 
-        On a server, DROP waits for all transactions that have read the table. It runs after COMMIT, and waits briefly.
+        On a server, DROP waits for all transactions that have read the table. It runs after the commit, when other
+        writers need not wait for it.
         """
         if self.dialect.is_server:
-            self._dropped.append(table)
+            self.dropped.append(table)
         else:
             self._run(self.dialect.drop(table))
 
-    def _drop_unused(self, table: str) -> None:
-        """Drop a metadata table that the catalog no longer needs; leave it if others are reading it."""
-        try:
-            self._run_alone(self._con, [self.dialect.waits(1), self.dialect.drop(table)])
-        except duckdb.Error as error:  # the transaction is committed all the same; fsck finds the table
-            log.warning("%s stays in the catalog: %s", table, self.config.scrubber(str(error)))
-
-    def _run_alone(self, con: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
+    def run_alone(self, con: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
         """Run statements in a transaction of their own, so that they run on one connection to a server."""
         con.execute("BEGIN")
         try:
@@ -254,8 +246,27 @@ def commit_metadata(session: Session, write: Write, work: Callable[[MetadataTran
         write: Identity of the transaction.
         work: Runs the statements; every attempt calls it again.
     """
+    last: list[MetadataTransaction] = []
+
+    def begin(session: Session) -> MetadataTransaction:
+        last[:] = [MetadataTransaction(session)]
+        return last[0]
+
     with session.instance.one_thread():
-        return commit_through(MetadataTransaction, session, write, work, settle=False)
+        result = commit_through(begin, session, write, work, settle=False)
+        for table in last[0].dropped:
+            _drop_unused(session, last[0], table)
+    return result
+
+
+def _drop_unused(session: Session, transaction: MetadataTransaction, table: str) -> None:
+    """Drop a metadata table that the catalog no longer needs; leave it if others are reading it."""
+    dialect = transaction.dialect
+    try:
+        with closing(session.instance.root.cursor()) as con:
+            transaction.run_alone(con, [dialect.waits(1), dialect.drop(table)])
+    except duckdb.Error as error:  # the next expiry drops it
+        log.warning("%s stays in the catalog: %s", table, session.config.scrubber(str(error)))
 
 
 class _OwnMetadata(Metadata):

@@ -233,6 +233,6 @@ def _when(spark: "SparkSession", reference: Reference, args: Args) -> When:
     if is_time and found is not None:
         return datetime.fromtimestamp(found / 1_000_000, UTC)
     if not is_time and isinstance(found, int | str):
-        return int(found) if str(found).isdecimal() else str(found)
+        return found
     what = "a time" if is_time else "the id or the tag of a snapshot"
     raise StatementError(f"`{travel.expression}` is not {what}.", remedy="Write an id, a tag or a time.")

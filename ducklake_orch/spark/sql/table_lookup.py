@@ -69,9 +69,9 @@ class TableLookup:
         for (lake_id, when), (lake, tables) in wanted.items():
             for table in tables if self.prepare is not None else ():
                 self.prepare(table)  # type: ignore[misc]
-            snapshot = lake._snapshot_of(when, None, None) if isinstance(when, str) else when
-            at = (None, snapshot) if isinstance(snapshot, datetime) else (snapshot, None)
-            self._moments[(lake_id, when)] = lake_moment(lake, tables, *at)
+            at = _named(lake, when) if isinstance(when, str) else when
+            snapshot, as_of = (None, at) if isinstance(at, datetime) else (at, None)
+            self._moments[(lake_id, when)] = lake_moment(lake, tables, snapshot, as_of)
 
     def moment(self, name: str, when: When) -> LakeMoment:
         """Return a lake at the snapshot that the statement sees."""
@@ -150,6 +150,16 @@ class TableLookup:
             f"Neither the lake nor the session has a table `{reference.name}`.",
             remedy=nearest(reference.name, known) if known else "The lake has no tables yet.",
         )
+
+
+def _named(lake: "LakeBase", name: str) -> int | None:
+    """Return the snapshot of a tag; a text of digits that is no tag is the id of a snapshot."""
+    try:
+        return lake._snapshot_of(name, None, None)
+    except ObjectNotFoundError:
+        if name.isascii() and name.isdigit():
+            return int(name)
+        raise
 
 
 def _shown(lake: str | None, table: TableName, parts: int) -> str:
