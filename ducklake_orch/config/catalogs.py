@@ -261,9 +261,11 @@ CATALOGS = Family(
         "postgresql": PostgresCatalog,
         "postgres": PostgresCatalog,
         "mysql": MySQLCatalog,
+        "mariadb": MySQLCatalog,
         "md": MotherDuckCatalog,
         "motherduck": MotherDuckCatalog,
     },
+    has_drivers=True,
 )
 Catalog = Annotated[
     Annotated[

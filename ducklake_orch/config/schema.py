@@ -6,7 +6,7 @@ from pydantic import BaseModel
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.model import Model
-from ducklake_orch.config.shape import GROUPS, KNOWN_KEYS, LAKE_KEYS, SCHEMES, TYPES, models_in
+from ducklake_orch.config.shape import FAMILIES, GROUPS, KNOWN_KEYS, LAKE_KEYS, TYPES, models_in
 
 Schema = dict[str, Any]
 
@@ -71,8 +71,10 @@ def _required(model: type[BaseModel]) -> Schema:
 
 
 def _url(what: str, kind: str) -> Schema:
-    schemes = [scheme for scheme, model in SCHEMES[what].items() if model is TYPES[what][kind]]
-    forms = [r".*\$\{", *(f"{scheme}:" for scheme in schemes)]
+    family = FAMILIES[what]
+    driver = r"(\+\w+)?" if family.has_drivers else ""
+    schemes = [scheme for scheme, model in family.schemes.items() if model is family.types[kind]]
+    forms = [r".*\$\{", *(f"{scheme}{driver}:" for scheme in schemes)]
     forms += ["(?![A-Za-z][A-Za-z0-9+.-]+:)"] if kind == "local" else []
     return {
         "type": "string",

@@ -11,8 +11,8 @@ from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.tables import UrlModel
 from ducklake_orch.config.urls import scheme_of
 
-TYPES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.types, "storage": STORAGES.types}
-SCHEMES: dict[str, Mapping[str, type[UrlModel]]] = {"catalog": CATALOGS.schemes, "storage": STORAGES.schemes}
+FAMILIES = {"catalog": CATALOGS, "storage": STORAGES}
+TYPES: dict[str, Mapping[str, type[UrlModel]]] = {what: family.types for what, family in FAMILIES.items()}
 GROUPS: dict[str, type[Model]] = {"retry": RetryPolicy, "pool": PoolPolicy, "maintenance": MaintenancePolicy}
 HOOKS = frozenset({"on_connect", "on_attach"})
 LAKE_KEYS = frozenset(LakeConfig.model_fields) - HOOKS - {"name"}
@@ -23,10 +23,11 @@ KNOWN_KEYS: dict[str, Iterable[str]] = {"options": PERSISTED_OPTIONS, "parameter
 def models_of(what: str, table: Any) -> list[type[UrlModel]]:
     """Return the possible models of a catalog's or storage's table: one if it gives its type, else all."""
     given = table if isinstance(table, dict) else {"url": table}
-    kind, scheme = str(given.get("type", "")), scheme_of(str(given.get("url", ""))) or ""
-    if kind in TYPES[what]:
+    if (kind := str(given.get("type", ""))) in TYPES[what]:
         return [TYPES[what][kind]]
-    return [SCHEMES[what][scheme]] if scheme in SCHEMES[what] else list(TYPES[what].values())
+    url = str(given.get("url", ""))
+    model = FAMILIES[what].model(url) if scheme_of(url) else None  # a text without a scheme may be a name
+    return list(TYPES[what].values()) if model is None else [model]
 
 
 def keys_of(models: Iterable[type[Model]]) -> set[str]:

@@ -37,23 +37,34 @@ class Family:
         types: The models, by `type`.
         schemes: The models, by URL scheme.
         plain: The scheme of a text that is not a URL; empty if such texts are refused.
+        has_drivers: Whether a scheme may name a driver, as SQLAlchemy's do (`postgresql+psycopg`); it is ignored.
     """
 
     what: str
     types: Mapping[str, type[UrlModel]]
     schemes: Mapping[str, type[UrlModel]]
     plain: str = ""
+    has_drivers: bool = False
+
+    def model(self, url: str) -> type[UrlModel] | None:
+        """Return the model of a URL; None if its scheme is not known."""
+        scheme = scheme_of(url) or self.plain
+        return self.schemes.get(scheme.partition("+")[0] if self.has_drivers else scheme)
 
     def table(self, url: str) -> dict[str, Any]:
         """Return the table of fields that a URL means."""
-        scheme = scheme_of(url) or self.plain
-        if scheme not in self.schemes:
+        model = self.model(url)
+        if model is None:
             raise refuse_scheme(url, self.what, self.schemes)
-        model = self.schemes[scheme]
         return {"type": model.model_fields["type"].default, **model.url_fields(url)}
 
     def read(self, value: Any) -> Any:
-        """Build the model for a URL or a table with `type` or `url`; fields next to a `url` override it."""
+        """Build the model for a URL or a table with `type` or `url`; fields next to a `url` override it.
+
+        A URL may also be an object of SQLAlchemy.
+        """
+        if callable(render := getattr(value, "render_as_string", None)):
+            value = render(hide_password=False)
         if isinstance(value, str | Path):
             value = {"url": str(value)}
         if not isinstance(value, Mapping):

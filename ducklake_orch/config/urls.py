@@ -142,6 +142,7 @@ def refuse_scheme(url: str, what: str, known: Iterable[str]) -> ConfigError:
     if scheme is None:
         # Users try a path first, then DuckDB's own `ducklake:sqlite:…`.
         path = url.removeprefix("ducklake:").removeprefix("sqlite:")
+        path = "lake.sqlite" if path in known else path
         hint = f"Write `sqlite:///{path}`. " if "sqlite" in known and re.fullmatch(r"[\w./~-]+", path) else ""
         remedy = hint + nearest("", known)
         return ConfigError(f"`{shown(url)}` is not a {what} URL: it has no scheme.", remedy=remedy)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -117,7 +118,7 @@ class TestEveryUrlFormRoundTrips:
 
 
 class TestPostgresUrls:
-    @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "POSTGRES"])
+    @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "POSTGRES", "postgresql+psycopg"])
     def test_both_schemes_are_equivalent(self, scheme: str) -> None:
         model = CATALOGS.read(f"{scheme}://loader:pass@localhost:5432/db?sslmode=require")
         assert model == PostgresCatalog(
@@ -260,6 +261,26 @@ class TestUnknownSchemes:
     def test_a_catalog_url_needs_a_scheme(self) -> None:
         with pytest.raises(ConfigError, match=r"no scheme.*`sqlite`"):
             CATALOGS.read("lake.sqlite")
+        with pytest.raises(ConfigError, match=r"Write `sqlite:///lake\.sqlite`"):
+            CATALOGS.read("sqlite")
+
+    def test_only_catalogs_have_drivers(self) -> None:
+        with pytest.raises(ConfigError, match=r"`s3\+boto` .* is not a storage scheme"):
+            STORAGES.read("s3+boto://b")
+
+
+class TestSqlAlchemy:
+    @pytest.mark.parametrize(
+        ("url", "same"),
+        [
+            ("mysql+pymysql://u:p%40@h:3307/db", "mysql://u:p%40@h:3307/db"),
+            ("mariadb://u:p%40@h/db", "mysql://u:p%40@h/db"),
+            ("postgresql+psycopg2://u:p%40@h/db?sslmode=require", "postgresql://u:p%40@h/db?sslmode=require"),
+            ("sqlite+pysqlite:////data/c.sqlite", "sqlite:////data/c.sqlite"),
+        ],
+    )
+    def test_a_url_may_name_a_driver_and_be_an_object(self, url: str, same: str) -> None:
+        assert CATALOGS.read(url) == CATALOGS.read(sqlalchemy.make_url(url)) == CATALOGS.read(same)
 
 
 class TestTablesWithAUrl:
