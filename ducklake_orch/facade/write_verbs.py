@@ -52,7 +52,7 @@ class WriteVerbs(LakeBase):
 
         Args:
             data: A Spark DataFrame, a pyarrow.Table, RecordBatchReader or dataset, a pandas or Polars frame, a DuckDB
-                relation, or anything else that offers an Arrow stream.
+                relation, anything else that offers an Arrow stream, or a list or generator of dicts.
             table: `table` or `schema.table`.
             mode: `append`, `overwrite` (all rows), `overwrite_partitions` (each partition that the data have rows for),
                 `replace_where` (the rows that match `where`), `merge` (the rows that have the same `keys`), `error` or

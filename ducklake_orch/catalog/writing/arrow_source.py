@@ -14,6 +14,7 @@ from ducklake_orch.catalog.parquet import (
     exact_wide,
     refuse_truncated_intervals,
 )
+from ducklake_orch.catalog.writing.python_rows import arrow_rows, is_rows
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import ConfigError, DataError
@@ -26,7 +27,8 @@ class Source:
     """Rows to write.
 
     Args:
-        data: A pyarrow.Table or RecordBatchReader, or any object with an Arrow stream: Polars, pandas, a relation.
+        data: A pyarrow.Table or RecordBatchReader, or any object with an Arrow stream: Polars, pandas, a relation; or
+            rows of Python.
         values: SQL expressions, by column name, for columns whose values Arrow cannot represent as intended.
 
     Attributes:
@@ -184,10 +186,13 @@ def _streamable(data: Any) -> Any:
         return data.reset_index(drop=True)  # the index that filtering leaves would become a column
     if module == "pyarrow" and hasattr(data, "scanner"):
         return data.scanner().to_reader()  # a dataset
+    if is_rows(data):
+        return arrow_rows(data)
     if not hasattr(data, "__arrow_c_stream__"):
         raise ConfigError(
             f"Data of type {type(data).__name__} cannot be written.",
-            remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, or a DuckDB relation.",
+            remedy="Give a Spark, pandas or Polars frame, a pyarrow.Table, reader or dataset, a DuckDB relation, or a"
+            " list or generator of dicts.",
         )
     return data
 
