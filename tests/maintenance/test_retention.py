@@ -56,7 +56,7 @@ def test_an_override_keeps_the_history_of_its_table(lake: DuckLake) -> None:
     lake.maintain(policy("30 days"), operations=["expire"]).raise_for_error()
     assert [lake.read("t", snapshot=at)["a"].to_pylist() for at in (1, 2, 3)] == [[0], [1], [2]]
     lake.maintain(policy("10 days"), operations=["expire"]).raise_for_error()
-    assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [4, 3]
+    assert [snapshot.snapshot_id for snapshot in lake.snapshots()] == [4]  # `t` has not changed in that time
 
 
 @catalogs()

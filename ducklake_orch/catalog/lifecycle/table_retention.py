@@ -11,9 +11,9 @@ Starts = Sequence[tuple[str, datetime]]
 
 
 def needed_by_tables(metadata: Metadata, since: Starts, times: Sequence[tuple[int, float]]) -> set[int]:
-    """Return the snapshots in which a table has the rows that it had at some time of its retention.
+    """Return the snapshots that changed a table during its retention, and the one before the first of them.
 
-    These are the snapshots that changed the table, from the last one before its retention on.
+    A table that has not changed since needs none, so that no snapshot is kept for ever.
 
     Args:
         metadata: The metadata tables.
@@ -28,7 +28,7 @@ def needed_by_tables(metadata: Metadata, since: Starts, times: Sequence[tuple[in
     for table, begin in begins.items():
         of_table = [(snapshot, time) for snapshot, time in times if table in changed.get(snapshot, ())]
         needed.update(snapshot for (snapshot, _), (_, ended) in pairwise(of_table) if ended >= begin)
-        needed.update(snapshot for snapshot, _ in of_table[-1:])
+        needed.update(snapshot for snapshot, time in of_table[-1:] if time >= begin)
     return needed
 
 
