@@ -128,7 +128,9 @@ class HealthPolicy(Model):
 class TableExpirePolicy(Model):
     """Keep the history of a table for longer than the lake's."""
 
-    older_than: Duration = Field(description="Keep the snapshots that changed the table since then; longer than the lake's.")
+    older_than: Duration = Field(
+        description="Keep snapshots that changed the table and are younger; longer than the lake's."
+    )
 
 
 class TablePolicy(Model):
