@@ -15,6 +15,8 @@ from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStat
 from ducklake_orch.install_commands import install_extra
 
 _NOT_NULL = " NOT NULL"
+# The ids of the types that have no defaults.
+_NESTED = ("list", "array", "struct", "map", "union")
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
 _TEMPORAL = dict.fromkeys(("year", "month", "day"), "DATE|TIMESTAMP") | {"hour": "TIMESTAMP"}
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
@@ -209,10 +211,55 @@ def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
     raise ConfigError(f"Column `{name}` has a type that DuckDB does not know: `{given}` ({reason}).")
 
 
+def default_texts(
+    values: Mapping[str, Any], types: Mapping[str, str], con: duckdb.DuckDBPyConnection
+) -> dict[str, str]:
+    """Return the defaults of columns as texts, by the names of the columns.
+
+    Args:
+        values: The defaults; None means none.
+        types: The definitions of the columns, as `column_types` returns them.
+        con: A connection.
+    """
+    texts = {}
+    for given, value in values.items():
+        name = next((known for known in types if folded(known) == folded(given)), None)
+        if name is None:
+            raise ConfigError(f"`defaults`: there is no column `{given}`.", remedy=nearest(given, types))
+        text = default_text(name, types[name].removesuffix(_NOT_NULL), value, con)
+        if text is not None:
+            texts[name] = text
+    return texts
+
+
+def default_text(column: str, kind: str, value: Any, con: duckdb.DuckDBPyConnection) -> str | None:
+    """Return the default of a column as the text that a catalog has; None for no default.
+
+    Args:
+        column: The name of the column.
+        kind: Its type in DuckDB.
+        value: The default.
+        con: A connection.
+    """
+    if value is None:
+        return None
+    try:
+        is_nested = duckdb.sqltype(kind).id in _NESTED
+        rows = [] if is_nested else con.execute(f"SELECT CAST(CAST(? AS {kind}) AS VARCHAR)", [value]).fetchall()
+    except duckdb.Error:
+        rows = []
+    if not rows:
+        raise ConfigError(f"{value!r} cannot be the default of `{column}`, which is {kind}.")
+    if (text := str(rows[0][0])) == "NULL":
+        raise ConfigError(f"The default of `{column}` cannot be the text NULL: in a catalog, it stands for no default.")
+    return text
+
+
 def create_table_sql(
     alias: str,
     table: TableName,
     columns: Mapping[str, str],
+    defaults: Mapping[str, str],
     *,
     partition_by: Sequence[str] | None,
     sort_by: Sequence[str] | None,
@@ -221,7 +268,8 @@ def create_table_sql(
 ) -> list[str]:
     """Return the statements that create a table and set its layout before any row is written."""
     names, target = list(columns), table.sql(alias)
-    body = ", ".join(f"{identifier(name)} {kind}" for name, kind in columns.items())
+    ends = {name: f" DEFAULT {literal(text)}" for name, text in defaults.items()}
+    body = ", ".join(f"{identifier(name)} {kind}{ends.get(name, '')}" for name, kind in columns.items())
     statements = [
         f"CREATE SCHEMA IF NOT EXISTS {identifier(alias)}.{identifier(table.schema)}",
         f"CREATE TABLE {target} ({body})",

@@ -7,7 +7,13 @@ from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.engine.exactly_once import Write, commit, refuse_read_only, run_in
 from ducklake_orch.engine.introspection import options as stored_options
 from ducklake_orch.engine.introspection import tables
-from ducklake_orch.engine.layout import column_comments, column_types, comment_sql, create_table_sql
+from ducklake_orch.engine.layout import (
+    column_comments,
+    column_types,
+    comment_sql,
+    create_table_sql,
+    default_texts,
+)
 from ducklake_orch.engine.options import check_compression, check_option, drift, in_order, set_option_sql
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_session
@@ -19,6 +25,7 @@ def create_table(
     name: TableName,
     schema: Any,
     *,
+    defaults: Mapping[str, Any],
     partition_by: Sequence[str] | None,
     sort_by: Sequence[str] | None,
     comment: str | None,
@@ -36,6 +43,7 @@ def create_table(
             config.alias,
             name,
             types,
+            default_texts(defaults, types, session.instance.root),
             partition_by=partition_by,
             sort_by=sort_by,
             comment=comment,

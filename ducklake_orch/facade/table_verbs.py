@@ -20,6 +20,7 @@ class TableVerbs(LakeBase):
         table: str,
         schema: Any,
         *,
+        defaults: Mapping[str, Any] | None = None,
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
         comment: str | None = None,
@@ -32,6 +33,7 @@ class TableVerbs(LakeBase):
         Args:
             table: `table` or `schema.table`.
             schema: A pyarrow.Schema, a Spark StructType, or `{name: DuckDB type}`; ` NOT NULL` may follow a type.
+            defaults: Values of rows that do not name a column, by column.
             partition_by: Keys such as `year(ts)`, `bucket(16, id)`, `region`.
             sort_by: Keys such as `ts desc nulls last`, `lower(region)`.
             comment: A description of the table.
@@ -51,6 +53,7 @@ class TableVerbs(LakeBase):
             self.config,
             table_name(table),
             schema,
+            defaults=defaults or {},
             partition_by=partition_by,
             sort_by=sort_by,
             comment=comment,

@@ -140,6 +140,7 @@ class Transaction:
         table: str,
         schema: Any,
         *,
+        defaults: Mapping[str, Any] | None = None,
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
         comment: str | None = None,
@@ -172,6 +173,8 @@ class Transaction:
             result = write_table(lake.config, rows, request)
             if result.snapshot_id > result.previous_snapshot_id:
                 describe_table(lake.config, name, comment, options or {})
+                if defaults:
+                    lake.alter_table(table, set_defaults=defaults)
             return result
 
         return self._run(mode, table, {}, create)

@@ -10,7 +10,7 @@ import duckdb
 from ducklake_orch.catalog.metadata import ColumnDef, Metadata, TableDef, duckdb_type, inlines, refuse_reserved
 from ducklake_orch.catalog.writing.target_table import PROMOTIONS, columns_of, partition_spec, sort_keys
 from ducklake_orch.config.nearest import nearest
-from ducklake_orch.engine.layout import column_comments, column_types, used_columns
+from ducklake_orch.engine.layout import column_comments, column_types, default_text, used_columns
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import ConfigError
 
@@ -149,11 +149,7 @@ class _Columns:
         existing = {column.column_id for column in self._table.columns}
         for name, value in values.items():
             column = self._find(name)
-            text = None if value is None else self._as_text(column, value)
-            if text == "NULL":
-                raise ConfigError(
-                    f"The default of `{column.name}` cannot be the text NULL: in a catalog, it stands for no default."
-                )
+            text = default_text(column.name, duckdb_type(column), value, self._con)
             self.replace(name, default=text, default_type="literal")
             if column.column_id not in existing:  # rows that exist already get the value, too
                 self.replace(name, initial_default=text)
@@ -161,15 +157,6 @@ class _Columns:
     def replace(self, name: str, **changes: Any) -> None:
         column = self._find(name)
         self._by_name[folded(column.name)] = replace(column, **changes)
-
-    def _as_text(self, column: ColumnDef, value: Any) -> str:
-        kind = duckdb_type(column)
-        try:
-            if not column.children:
-                return str(self._con.execute(f"SELECT CAST(CAST(? AS {kind}) AS VARCHAR)", [value]).fetchall()[0][0])
-        except duckdb.Error:
-            pass
-        raise ConfigError(f"{value!r} cannot be the default of `{column.name}`, which is {kind}.")
 
     def _find(self, name: str) -> ColumnDef:
         if (column := self._by_name.get(folded(name))) is None:
