@@ -88,6 +88,7 @@ def test_a_stream_leases_one_connection_until_it_ends_or_is_closed(lake: DuckLak
     def leased() -> int:
         return sum(pool._leased.values())
 
+    gc.collect()  # streams of earlier tests
     whole = lake.read_batches("t", batch_size=100)
     assert leased() == 1
     assert pa.Table.from_batches(list(whole)).sort_by("k") == ROWS
