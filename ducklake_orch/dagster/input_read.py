@@ -97,15 +97,16 @@ class InputRead:
         return condition(part, partition_columns(what, part.dimensions, self.partition_expr, types))
 
     def _time(self) -> dict[str, Any]:
-        """Return the snapshot, time or tag that the input names, as arguments of `DuckLake.read`."""
+        """Return the snapshot or the time that the input names, as arguments of `DuckLake.read`.
+
+        A tag is looked up once, so that all partitions are read at one snapshot also if it moves.
+        """
         snapshot, as_of, tag = map(self.settings.get, ("snapshot", "as_of", "tag"))
         if snapshot is not None and (not isinstance(snapshot, int) or isinstance(snapshot, bool)):
             raise ConfigError(f"`snapshot` = {snapshot!r} is not a snapshot id.", remedy="Give a number.")
         if as_of is not None and not isinstance(as_of, str | datetime):
             raise ConfigError(f"`as_of` = {as_of!r} is not a time.", remedy="Give a datetime or a text in ISO format.")
-        if tag is not None and not isinstance(tag, str):
-            raise ConfigError(f"`tag` = {tag!r} is not a name.", remedy="Give the name of a snapshot.")
-        return {"snapshot": snapshot, "as_of": as_of, "tag": tag}
+        return {"snapshot": self.lake._snapshot_of(tag, snapshot, as_of), "as_of": as_of}
 
     def _where(self) -> str | None:
         where = self.settings.get("where")

@@ -212,13 +212,19 @@ def _snapshots(metadata: Metadata, retention: Retention, only: Collection[int] |
                 "tag": number in held,
                 "table": number in of_tables,
             }
-            reason = next((reason for reason, holds in needs.items() if holds), None)
-            counts[reason or "expires"] += 1
-            is_retained = reason is not None
+            if (reason := next((reason for reason, holds in needs.items() if holds), None)) is not None:
+                counts[reason] += 1
+                is_retained = True
         (retained if is_retained else expiring).append(number)
-    owner = oldest.owner if oldest and counts["write"] else None
-    kept = (len(retained), counts["write"], owner, counts["tag"], counts["table"])
-    return Expiry(tuple(expiring), *kept), retained
+    plan = Expiry(
+        snapshots=tuple(expiring),
+        kept=len(retained),
+        needed_by_writes=counts["write"],
+        needed_by=oldest.owner if oldest and counts["write"] else None,
+        tagged=counts["tag"],
+        needed_by_tables=counts["table"],
+    )
+    return plan, retained
 
 
 def _unseen(retained: Sequence[int]) -> Iterator[str]:

@@ -53,7 +53,7 @@ class MetadataTransaction:
         self._statements = 0
         self._waiting: list[str] = []
         self._waiting_size = 0
-        self.dropped: list[str] = []
+        self._dropped: list[str] = []
 
     @property
     def con(self) -> duckdb.DuckDBPyConnection:
@@ -174,7 +174,7 @@ class MetadataTransaction:
         # A second transaction creates the table, because CREATE TABLE would commit this one. The table is dropped first
         # because a failed attempt may have left it in the catalog with other columns.
         with closing(self.con.cursor()) as own:
-            self.run_alone(own, [*self.dialect.first_statements(), self.dialect.drop(table)])
+            self._run_alone(own, [*self.dialect.first_statements(), self.dialect.drop(table)])
             self.dialect.refresh_tables(own)
             try:
                 self._run(create, con=own)
@@ -207,11 +207,20 @@ class MetadataTransaction:
         writers need not wait for it.
         """
         if self.dialect.is_server:
-            self.dropped.append(table)
+            self._dropped.append(table)
         else:
             self._run(self.dialect.drop(table))
 
-    def run_alone(self, con: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
+    def drop_unused(self) -> None:
+        """Drop the metadata tables that waited for the commit; leave those that others are reading."""
+        for table in self._dropped:
+            try:
+                with closing(self.session.instance.root.cursor()) as con:
+                    self._run_alone(con, [self.dialect.waits(1), self.dialect.drop(table)])
+            except duckdb.Error as error:  # the next expiry drops it
+                log.warning("%s stays in the catalog: %s", table, self.config.scrubber(str(error)))
+
+    def _run_alone(self, con: duckdb.DuckDBPyConnection, statements: Sequence[str]) -> None:
         """Run statements in a transaction of their own, so that they run on one connection to a server."""
         con.execute("BEGIN")
         try:
@@ -254,19 +263,8 @@ def commit_metadata(session: Session, write: Write, work: Callable[[MetadataTran
 
     with session.instance.one_thread():
         result = commit_through(begin, session, write, work, settle=False)
-        for table in last[0].dropped:
-            _drop_unused(session, last[0], table)
+        last[0].drop_unused()
     return result
-
-
-def _drop_unused(session: Session, transaction: MetadataTransaction, table: str) -> None:
-    """Drop a metadata table that the catalog no longer needs; leave it if others are reading it."""
-    dialect = transaction.dialect
-    try:
-        with closing(session.instance.root.cursor()) as con:
-            transaction.run_alone(con, [dialect.waits(1), dialect.drop(table)])
-    except duckdb.Error as error:  # the next expiry drops it
-        log.warning("%s stays in the catalog: %s", table, session.config.scrubber(str(error)))
 
 
 class _OwnMetadata(Metadata):
