@@ -142,7 +142,7 @@ define measure
 	@set -o pipefail; $(1) -m tests.benchmarks.bench_$(2) $(ARGS) | tee build/bench/$(2).part
 	@mv build/bench/$(2).part build/bench/$(2).md
 endef
-BENCHES := bench-spark bench-sql bench-rows bench-maintenance bench-dagster bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan
+BENCHES := bench-spark bench-sql bench-rows bench-maintenance bench-dagster bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan bench-upkeep
 
 .PHONY: dbt
 dbt: .venv-dbt/.dbt ## Set up dbt and dagster-dbt, in an environment of their own; their examples are skipped without
@@ -156,8 +156,8 @@ bench: $(BENCHES) ## Measure everything, and write docs/benchmarks.md; on a quie
 	$(BIN)/python -m tests.benchmarks.page
 	$(BIN)/python -m tests.benchmarks.summary
 
-.PHONY: bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan
-bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan: bench-%: $(VENV)/.test
+.PHONY: bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan bench-upkeep
+bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan bench-upkeep: bench-%: $(VENV)/.test
 	$(call measure,$(BIN)/python,$*)
 
 .venv-spark/.bench: .venv-spark/bin/python $(PACKAGE) constraints.txt tests/benchmarks/requirements-spark.txt

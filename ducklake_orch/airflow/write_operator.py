@@ -47,6 +47,7 @@ class TableWriter(LakeOperator):
         partition_format: The format of such a key, for example `%Y%m%d`.
         partition_timezone: The zone of such keys.
         keys: The key columns of mode `merge`.
+        merge_options: Further arguments of `DuckLake.merge`, such as `{"strategy": "scd2", "boundary": "{{ ds }}"}`.
         where: The condition of mode `replace_where`.
         outside: `drop` leaves out rows that are not of the replaced partitions or do not match `where`; `error` fails.
         partition_by: The partitioning of a new table; by default its partition keys.
@@ -64,6 +65,7 @@ class TableWriter(LakeOperator):
         "mode",
         "partition_key",
         "keys",
+        "merge_options",
         "where",
         "idempotency_key",
         "stage",
@@ -81,6 +83,7 @@ class TableWriter(LakeOperator):
         partition_format: str | None = None,
         partition_timezone: str = "UTC",
         keys: Sequence[str] | None = None,
+        merge_options: Mapping[str, Any] | None = None,
         where: str | None = None,
         outside: str = "error",
         partition_by: Sequence[str] | None = None,
@@ -101,6 +104,9 @@ class TableWriter(LakeOperator):
         self.partition_format = partition_format
         self.partition_timezone = partition_timezone
         self.keys = keys
+        if taken := next((name for name in ("keys", "mode") if name in (merge_options or {})), None):
+            raise ConfigError(f"`merge_options` has `{taken}`.", remedy=f"Give it as an argument: `{taken}=…`.")
+        self.merge_options = merge_options
         self.where = where
         self.outside = outside
         self.partition_by = partition_by
@@ -161,6 +167,7 @@ class TableWriter(LakeOperator):
     @property
     def _writing(self) -> Writing:
         more = {
+            **(self.merge_options or {}),
             "keys": self.keys,
             "where": self.where,
             "outside": self.outside,

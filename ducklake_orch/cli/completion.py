@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 MODES = ("append", "overwrite", "overwrite_partitions", "replace_where", "merge", "error", "ignore")
+STRATEGIES = ("upsert", "insert-only", "delete-insert", "scd2")
 OUTSIDE = ("error", "drop")
 SCHEMA_EVOLUTION = ("error", "add", "promote")
 ENGINES = ("auto", "duckdb", "native")

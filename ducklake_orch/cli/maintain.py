@@ -25,6 +25,9 @@ _STYLES = {"run": "bold", "skip": "dim", "done": "green", "failed": "bold red", 
 def maintain(
     options: LakeOptions,
     plan: Annotated[bool, typer.Option("--plan", help="Only show what would run, and what is skipped.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Only show in which order steps would run, and how they are ranked.")
+    ] = False,
     operation: Annotated[
         list[str] | None,
         typer.Option(help=f"{listed(OPERATIONS)}; repeat for more.", autocompletion=one_of(OPERATIONS)),
@@ -45,8 +48,9 @@ def maintain(
     if not options.json:
         for warning in planned.warnings:
             print_problem("warning", warning)
-    if plan:
-        print_json(planned.to_dict()) if options.json else _show(planned.operations)
+    if plan or explain:
+        show_plan = _explain if explain else _show
+        print_json(planned.to_dict()) if options.json else show_plan(planned.operations)
         return
     still_running.stop()
     with console(stderr=True).status("Starting maintenance", spinner="line") as status:
@@ -95,6 +99,19 @@ def _show(steps: "Sequence[PlannedStep | StepReport]") -> None:
         rows.append([Text(word, style=_STYLES.get(word, "")), step.operation, step.where, *figures, reason])
     headings = ["", "operation", "table", "files", "rows", "bytes", "snapshots", "why"]
     show(table(headings, rows, right=["files", "rows", "bytes", "snapshots"]))
+
+
+def _explain(steps: "Sequence[PlannedStep]") -> None:
+    """Show the arithmetic of the steps of tables."""
+    rows = []
+    for step in steps:
+        if step.action == "run" and step.table is not None:
+            seconds = "?" if step.seconds is None else f"{step.seconds:.1f}"
+            bytes_ = [in_bytes(step.saves), f"{step.reads:.2g}", in_bytes(int(step.benefit)), in_bytes(step.cost)]
+            rows.append([step.operation, step.where, *bytes_, f"{step.score:.3g}", seconds, step.reason])
+    figures = ["saves a read", "reads a day", "saves a day", "costs", "score", "seconds"]
+    show(table(["operation", "table", *figures, "why"], rows, right=figures))
+    show("score = saves a read x reads a day / costs; the weights are `rank` of the policy")
 
 
 def _steps(count: int) -> str:

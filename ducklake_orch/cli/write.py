@@ -11,6 +11,7 @@ from ducklake_orch.cli.completion import (
     MODES,
     OUTSIDE,
     SCHEMA_EVOLUTION,
+    STRATEGIES,
     listed,
     one_of,
 )
@@ -23,7 +24,7 @@ from ducklake_orch.engine.quoting import table_name
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_DATA, _HOW = "Data", "Write options"
+_DATA, _HOW, _MERGE = "Data", "Write options", "Merge options"
 
 
 def write(
@@ -47,6 +48,36 @@ def write(
     key: Annotated[
         list[str] | None,
         typer.Option(help="A column that identifies the rows of `merge`; repeat for more.", rich_help_panel=_HOW),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"How `merge` merges: {listed(STRATEGIES)}. By default `upsert`.",
+            autocompletion=one_of(STRATEGIES),
+            rich_help_panel=_MERGE,
+        ),
+    ] = None,
+    merge_key: Annotated[
+        list[str] | None,
+        typer.Option(help="A further column whose rows `delete-insert` or `scd2` replace.", rich_help_panel=_MERGE),
+    ] = None,
+    boundary: Annotated[
+        str | None,
+        typer.Option(help="For `scd2`, when the data became valid: a time or a column.", rich_help_panel=_MERGE),
+    ] = None,
+    retire_absent: Annotated[
+        bool | None,
+        typer.Option(help="For `scd2`, whether rows end that the data do not have.", rich_help_panel=_MERGE),
+    ] = None,
+    hard_delete: Annotated[
+        str | None, typer.Option(help="The column that marks rows to delete.", rich_help_panel=_MERGE)
+    ] = None,
+    deduplicate_by: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Of rows with the same keys, take the first in this order, such as `changed_at DESC`.",
+            rich_help_panel=_MERGE,
+        ),
     ] = None,
     where: Annotated[
         str | None, typer.Option(help="Condition of the rows that `replace_where` replaces.", rich_help_panel=_HOW)
@@ -96,6 +127,12 @@ def write(
             table,
             mode=mode,
             keys=key or None,
+            strategy=strategy,
+            merge_key=merge_key or None,
+            boundary=boundary,
+            retire_absent=retire_absent,
+            hard_delete=hard_delete,
+            deduplicate_by=deduplicate_by or None,
             partition_by=partition_by or None,
             sort_by=sort_by or None,
             where=where,

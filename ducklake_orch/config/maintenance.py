@@ -96,6 +96,22 @@ class OrphansPolicy(Model):
     )
 
 
+class RankPolicy(Model):
+    """The weights by which the steps of tables are ranked: what pays off first is done first."""
+
+    open_bytes: Size = Field(default=4 * 1024**2, ge=0, description="Bytes that take as long as opening a file.")
+    step_bytes: Size = Field(default=16 * 1024**2, gt=0, description="Bytes that take as long as a commit.")
+    inlined_row_bytes: Size = Field(default=1024, ge=0, description="Bytes that take as long as an inlined row.")
+    half_life: Duration = Field(
+        default=timedelta(days=7),
+        gt=timedelta(0),
+        description="A table whose last write is this old counts as read half as often as a new one.",
+    )
+    reads: float | None = Field(
+        default=None, ge=0, description="Reads per day; by default estimated by the age of the last write."
+    )
+
+
 class HealthPolicy(Model):
     """The value from which a figure is a warning, and the value from which it is bad."""
 
@@ -141,6 +157,7 @@ class TablePolicy(Model):
     merge: MergePolicy | None = Field(default=None, description="How their small files are merged.")
     expire: TableExpirePolicy | None = Field(default=None, description="How long their history is kept at least.")
     health: HealthPolicy | None = Field(default=None, description="When they are healthy.")
+    rank: RankPolicy | None = Field(default=None, description="How their steps are ranked, such as `reads` per day.")
 
 
 class MaintenancePolicy(Model):
@@ -156,6 +173,7 @@ class MaintenancePolicy(Model):
     cleanup: CleanupPolicy = Field(default_factory=CleanupPolicy, description="Files that no snapshot needs.")
     orphans: OrphansPolicy = Field(default_factory=OrphansPolicy, description="Files that the catalog does not know.")
     health: HealthPolicy = Field(default_factory=HealthPolicy, description="When a lake is healthy.")
+    rank: RankPolicy = Field(default_factory=RankPolicy, description="Which steps of tables come first.")
     overrides: dict[str, TablePolicy] = Field(
         default_factory=dict,
         description="Overrides for tables, by name or pattern: `sales.*`, `*.raw_*`, `orders` (in `main`);"

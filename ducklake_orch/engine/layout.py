@@ -99,9 +99,9 @@ class SortTerm(NamedTuple):
         return " ".join(part for part in self if part)
 
 
-def sort_terms(specs: Sequence[str], columns: Sequence[str]) -> list[SortTerm]:
+def sort_terms(specs: Sequence[str], columns: Sequence[str], argument: str = "sort_by") -> list[SortTerm]:
     """Parse sort keys such as `ts desc nulls last` or `lower(region)`."""
-    return [_sort_term(spec, columns) for spec in _listed("sort_by", specs)]
+    return [_sort_term(spec, columns) for spec in _listed(argument, specs)]
 
 
 def _listed(name: str, specs: Sequence[str]) -> Sequence[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
+    from ducklake_orch.maintenance.run_log import MaintenanceRun
     from ducklake_orch.maintenance.run_plan import Progress
     from ducklake_orch.report.collect import LakeReport
 
@@ -153,6 +154,23 @@ class MaintenanceVerbs(LakeBase):
         from ducklake_orch.catalog.metadata import drop_indexes
 
         drop_indexes(self.config)
+
+    def maintenance_runs(self, limit: int = 20) -> "list[MaintenanceRun]":
+        """List the latest runs of maintenance, with what their plans predicted and what came out.
+
+        Args:
+            limit: How many runs to list, the latest first.
+
+        Examples:
+            >>> _ = lake.maintain(operations=["flush"])
+            >>> [run.status for run in lake.maintenance_runs()]
+            ['ok']
+        """
+        from ducklake_orch.catalog.search import planning
+        from ducklake_orch.maintenance.run_log import latest_runs
+
+        with planning(self.config, f"Listing the maintenance of lake `{self.config.name}`", reads=True) as metadata:
+            return latest_runs(metadata, limit)
 
     def health(
         self,

@@ -80,7 +80,7 @@ class Stage:
         """
         return _StageTransaction(self, idempotency_key, table, replays=mode not in _REPLACING)
 
-    def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
+    def merge(self, data: Any, table: str, keys: Sequence[str] = (), **arguments: Any) -> WriteResult:
         """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
         return self._run(table, arguments, lambda tx: tx.merge(data, table, keys, **arguments))
 

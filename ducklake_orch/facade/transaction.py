@@ -106,7 +106,7 @@ class Transaction:
         """
         return self._run(mode, table, arguments, lambda lake: lake.write(data, table, mode=mode, **arguments))
 
-    def merge(self, data: Any, table: str, keys: Sequence[str], **arguments: Any) -> WriteResult:
+    def merge(self, data: Any, table: str, keys: Sequence[str] = (), **arguments: Any) -> WriteResult:
         """Merge data into a table by keys; arguments as for `DuckLake.merge`."""
         return self._run("merge", table, arguments, lambda lake: lake.merge(data, table, keys, **arguments))
 

@@ -1,6 +1,7 @@
 """Verbs that bring rows into tables: from frames, by keys, and from Parquet files."""
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from inspect import signature
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack
@@ -15,11 +16,21 @@ class MergeArguments(TypedDict, total=False):
     """The arguments of `merge` that `write(mode="merge")` takes, too."""
 
     keys: Sequence[str] | None
+    strategy: str | None
     when_matched: str | Mapping[str, str] | None
     matched_condition: str | None
     delete_condition: str | None
     when_not_matched: str | None
     when_not_matched_by_source: str | None
+    merge_key: Sequence[str] | None
+    valid_from: str | None
+    valid_to: str | None
+    boundary: str | date | None
+    active: Any
+    row_hash: str | None
+    retire_absent: bool | None
+    hard_delete: str | None
+    deduplicate_by: Sequence[str] | None
     null_keys: str | None
 
 
@@ -127,13 +138,23 @@ class WriteVerbs(LakeBase):
         self,
         data: Any,
         table: str,
-        keys: Sequence[str],
+        keys: Sequence[str] = (),
         *,
+        strategy: str = "upsert",
         when_matched: str | Mapping[str, str] = "update",
         matched_condition: str | None = None,
         delete_condition: str | None = None,
         when_not_matched: str = "insert",
         when_not_matched_by_source: str = "keep",
+        merge_key: Sequence[str] | None = None,
+        valid_from: str = "valid_from",
+        valid_to: str = "valid_to",
+        boundary: str | date | None = None,
+        active: Any = None,
+        row_hash: str | None = None,
+        retire_absent: bool = True,
+        hard_delete: str | None = None,
+        deduplicate_by: Sequence[str] | None = None,
         null_keys: str = "error",
         schema_evolution: str = "error",
         partition_by: Sequence[str] | None = None,
@@ -145,20 +166,42 @@ class WriteVerbs(LakeBase):
     ) -> WriteResult:
         """Merge data into a table by keys, in one snapshot. A table that does not exist is created.
 
-        It has more than ten arguments because SQL's MERGE has as many clauses.
+        It has more than ten arguments because SQL's MERGE has as many clauses. Each strategy takes some of them.
 
         Args:
             data: As for `write`.
             table: `table` or `schema.table`.
-            keys: The columns that identify a row. No two rows of the data may have the same keys.
-            when_matched: What happens to a row of the table that the data have a row for: `update` (it gets their
-                values), `keep`, `delete`, or `{column: expression}` over `source.column` and `target.column`.
-            matched_condition: Over `source` and `target`; a matched row for which it does not hold stays as it is.
-            delete_condition: Over `source` and `target`; a matched row for which it holds is deleted, and a row of the
-                data without a match is not inserted.
-            when_not_matched: What happens to a row of the data that the table has no row for: `insert` or `ignore`.
-            when_not_matched_by_source: What happens to a row of the table that the data have no row for: `keep` or
-                `delete`.
+            keys: The columns that identify a row. No two rows of the data may have the same keys, except in
+                `delete-insert`. In `scd2` without keys, a row is identified by all of its values.
+            strategy: `upsert` (rows of the table get the values of the data, other rows of the data are inserted),
+                `insert-only` (rows of the table stay as they are), `delete-insert` (all rows of the table that have
+                keys of the data are deleted, then all rows of the data are inserted), or `scd2` (a row that changes
+                ends and its new version begins: the table keeps all versions).
+            when_matched: For `upsert`. What happens to a row of the table that the data have a row for: `update` (it
+                gets their values), `keep`, `delete`, or `{column: expression}` over `source.column` and
+                `target.column`.
+            matched_condition: For `upsert`. Over `source` and `target`; a matched row for which it does not hold stays
+                as it is.
+            delete_condition: For `upsert`. Over `source` and `target`; a matched row for which it holds is deleted, and
+                a row of the data without a match is not inserted.
+            when_not_matched: For `upsert`. What happens to a row of the data that the table has no row for: `insert` or
+                `ignore`.
+            when_not_matched_by_source: For `upsert`. What happens to a row of the table that the data have no row for:
+                `keep` or `delete`.
+            merge_key: For `delete-insert`, further columns: rows that match them are deleted, too. For `scd2`, only
+                rows that match them can end because the data do not have them, for example those of a day.
+            valid_from: For `scd2`, the column from when a version is valid; NULL means that no beginning is known.
+            valid_to: For `scd2`, the column until when it is valid, exclusive.
+            boundary: For `scd2`, when the data became valid: a time, or the column of the data that has it. Data older
+                than the current version are put in their place. By default, the time of the run.
+            active: For `scd2`, the value of `valid_to` in current versions, such as `9999-12-31`; by default NULL.
+            row_hash: For `scd2`, the column that tells whether a row has changed; by default, all columns do.
+            retire_absent: For `scd2`, whether current rows end that the data do not have.
+            hard_delete: The column of the data that marks rows to delete: those in which it is true, or, if it is no
+                BOOLEAN, not NULL. In `scd2` their versions end. It is stored only if the table has it. Not for
+                `insert-only`.
+            deduplicate_by: Of rows of the data with the same keys, the first in this order is taken, for example
+                `["changed_at DESC"]`.
             null_keys: What a NULL in a key means: `error`, or `match` (NULL equals NULL).
             schema_evolution: `error`, `add` (new columns), or `promote` (new columns, wider types).
             partition_by: Keys of a new table; for an existing table they must be its own.
@@ -175,27 +218,46 @@ class WriteVerbs(LakeBase):
             >>> _ = lake.merge(corrections, "orders", ["id"])
             >>> sorted(lake.read("orders")["price"].to_pylist())
             [10.0, 20.0, 33.0, 44.0]
+            >>> from datetime import date
+            >>> for day, price in ((date(2026, 1, 1), 10.0), (date(2026, 1, 2), 12.0)):
+            ...     _ = lake.merge([{"sku": "a", "price": price}], "prices", ["sku"], strategy="scd2", boundary=day)
+            >>> for version in lake.read("prices").sort_by("valid_from").to_pylist():
+            ...     print(version["price"], version["valid_from"], version["valid_to"])
+            10.0 2026-01-01 2026-01-02
+            12.0 2026-01-02 None
         """
-        from ducklake_orch.catalog.verbs import MergeRequest, merge_rows
+        from ducklake_orch.catalog.verbs import merge_rows, request_for
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.frames import is_spark, spool_of
 
-        request = MergeRequest(
-            table=table_name(table),
-            keys=keys,
-            when_matched=when_matched,
-            matched_condition=matched_condition,
-            delete_condition=delete_condition,
-            when_not_matched=when_not_matched,
-            when_not_matched_by_source=when_not_matched_by_source,
-            null_keys=null_keys,
-            schema_evolution=schema_evolution,
-            partition_by=partition_by,
-            sort_by=sort_by,
-            engine=engine,
-            expect_snapshot=expect_snapshot,
-            idempotency_key=idempotency_key,
-            commit=commit or CommitInfo(),
+        request = request_for(
+            strategy,
+            {
+                "table": table_name(table),
+                "keys": keys,
+                "when_matched": when_matched,
+                "matched_condition": matched_condition,
+                "delete_condition": delete_condition,
+                "when_not_matched": when_not_matched,
+                "when_not_matched_by_source": when_not_matched_by_source,
+                "merge_key": merge_key,
+                "valid_from": valid_from,
+                "valid_to": valid_to,
+                "boundary": boundary,
+                "active": active,
+                "row_hash": row_hash,
+                "retire_absent": retire_absent,
+                "hard_delete": hard_delete,
+                "deduplicate_by": deduplicate_by,
+                "null_keys": null_keys,
+                "schema_evolution": schema_evolution,
+                "partition_by": partition_by,
+                "sort_by": sort_by,
+                "engine": engine,
+                "expect_snapshot": expect_snapshot,
+                "idempotency_key": idempotency_key,
+                "commit": commit or CommitInfo(),
+            },
         )
         spark = getattr(data, "sparkSession", None) if is_spark(data) else None
         return merge_rows(

@@ -1,18 +1,21 @@
 """Plan maintenance from one state of the catalog without changing anything (`lake.plan_maintenance`)."""
 
 import logging
+import sys
 from collections.abc import Mapping
 
 from ducklake_orch.catalog.transactions import tables_in_use
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
-from ducklake_orch.maintenance.census import Census, census
+from ducklake_orch.maintenance.census import Census, TableState, census
 from ducklake_orch.maintenance.lake_options import with_lake_options
 from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
+from ducklake_orch.maintenance.ranking import RANKED_RUNS, Ranking, cost_per_second, waits
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
-from ducklake_orch.maintenance.run_log import last_served
+from ducklake_orch.maintenance.run_log import latest_runs
 from ducklake_orch.maintenance.selection import Selection, warn
 from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
+from ducklake_orch.maintenance.write_times import last_writes
 
 log = logging.getLogger("ducklake_orch")
 
@@ -77,18 +80,33 @@ def _clock_warnings(state: Census, policy: MaintenancePolicy, selection: Selecti
 def _table_steps(
     state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool
 ) -> list[PlannedStep]:
-    steps: list[PlannedStep] = []
+    """Plan the steps of tables in the order of the run: what pays off first comes first."""
+    ranking, in_use = _ranking(state), tables_in_use(state.metadata)
+    tables = [table for table in state.tables if selection.wants_table(table.name)]
+
+    def planned(table: TableState, room: int) -> tuple[list[PlannedStep], int]:
+        of_table = policy.of_table(*table.name)
+        planner = TablePlanner(state, table, of_table, room, distributed=distributed, stage=in_use.get(table.table_id))
+        steps = [ranking.scored(step, of_table.rank) for step in _planned_steps(planner, selection)]
+        return steps, planner.room
+
+    steps = [step for table in tables for step in planned(table, sys.maxsize)[0]]
     room = policy.merge.max_files_per_run
-    served = last_served(state.metadata)
-    # Least recently served tables first, so that a run's limit does not keep the same tables waiting every time.
-    in_use = tables_in_use(state.metadata)
-    for table in sorted(state.tables, key=lambda table: served.get(str(table.name), 0)):
-        if selection.wants_table(table.name):
-            stage, of_table = in_use.get(table.table_id), policy.of_table(*table.name)
-            planner = TablePlanner(state, table, of_table, room, distributed=distributed, stage=stage)
-            steps += _planned_steps(planner, selection)
-            room = planner.room
-    return steps
+    if sum(step.files_in for step in steps if step.operation == "merge") > room:
+        first: dict[str | None, int] = {}
+        for number, step in enumerate(ranking.ranked(step for step in steps if step.operation == "merge")):
+            first.setdefault(step.table, number)
+        steps = []
+        for table in sorted(tables, key=lambda table: first.get(str(table.name), len(first))):
+            found, room = planned(table, room)
+            steps += found
+    return ranking.ranked(steps)
+
+
+def _ranking(state: Census) -> Ranking:
+    runs, written = latest_runs(state.metadata, RANKED_RUNS), last_writes(state.metadata)
+    last = {str(table.name): written[table.table_id] for table in state.tables if table.table_id in written}
+    return Ranking(state.at, last, cost_per_second(runs), waits(runs))
 
 
 def _planned_steps(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:

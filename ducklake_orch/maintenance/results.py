@@ -38,6 +38,12 @@ class PlannedStep(Result):
         snapshot_ids: The snapshots that expire.
         bins: The lists of files that become one file each.
         waiting: Number of files left to the next run, because this run's limit is reached.
+        saves: The bytes that the step saves each read of the table, with opens of files and the like as bytes.
+        reads: The reads of the table per day, as told by the policy or estimated.
+        benefit: The bytes that the step saves per day.
+        cost: The bytes that the step reads and writes, with opens of files and the commit as bytes.
+        score: The benefit divided by the cost: how often a day the step pays off.
+        seconds: How long the step takes, by the durations of earlier runs; None if there are none.
     """
 
     operation: str
@@ -56,6 +62,12 @@ class PlannedStep(Result):
     snapshot_ids: Sequence[int] = field(default=(), repr=False)
     bins: "Sequence[Bin]" = field(default=(), repr=False)
     waiting: int = 0
+    saves: int = 0
+    reads: float = 0.0
+    benefit: float = 0.0
+    cost: int = 0
+    score: float = 0.0
+    seconds: float | None = None
 
     @property
     def where(self) -> str:

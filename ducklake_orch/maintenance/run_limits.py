@@ -1,6 +1,7 @@
 """Stop a run cleanly when a budget is spent, at SIGTERM and at Ctrl-C."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 
 log = logging.getLogger("ducklake_orch")
 _SIGNALS = (SIGTERM, SIGINT)
+# After SIGTERM, a step that takes longer is rolled back: service managers kill a process soon after.
+_GRACE_S = 8.0
 
 
 @dataclass
@@ -70,7 +73,10 @@ class Stop:
 
 @contextmanager
 def handling_signals(stop: Stop) -> Iterator[None]:
-    """Handle signals for a block: the first ends the run after the current step, the second rolls that step back."""
+    """Handle signals for a block: the first ends the run after the current step, the second rolls that step back.
+
+    After SIGTERM, the second signal comes from here if the step does not end in time.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals; its host handles them
         return
@@ -81,10 +87,15 @@ def handling_signals(stop: Stop) -> Iterator[None]:
             raise KeyboardInterrupt
         stop.received = Signals(number)
         log.warning("%s received: the run ends after this step; a second signal rolls it back", stop.received.name)
+        if stop.received is SIGTERM:
+            impatience.start()
 
+    impatience = threading.Timer(_GRACE_S, os.kill, (os.getpid(), SIGTERM))
+    impatience.daemon = True
     previous = {number: signal(number, receive) for number in _SIGNALS}
     try:
         yield
     finally:
+        impatience.cancel()
         for number, handler in previous.items():
             signal(number, handler)

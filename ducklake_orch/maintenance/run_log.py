@@ -38,13 +38,15 @@ _COLUMNS = "run_id, host, process, started_at, ended_at, status, summary"
 
 
 @dataclass(frozen=True)
-class LastRun(Result):
+class MaintenanceRun(Result):
     """A run of maintenance.
 
     Attributes:
         ended_at: When it ended; None while it runs, or if its process died.
         status: `running`, or how it ended.
-        summary: The figures of the run.
+        summary: The figures of the run: `totals`, those of each of its `operations`, what was `predicted` and what was
+            the `outcome` (bytes of cost, bytes that reads save a day, seconds), and the tables that were `left` for
+            the next run.
     """
 
     run_id: str
@@ -62,7 +64,7 @@ class LastRun(Result):
         return f"process {self.process} on {self.host}, since {self.started_at:%Y-%m-%d %H:%M:%S} UTC ({age} s)"
 
 
-def last_run(metadata: Metadata) -> LastRun | None:
+def last_run(metadata: Metadata) -> MaintenanceRun | None:
     """Return the latest run, if there is one."""
     return next(iter(latest_runs(metadata, 1)), None)
 
@@ -72,13 +74,7 @@ def known_orphans(metadata: Metadata) -> Mapping[str, int]:
     return next((found for run in latest_runs(metadata, _SEARCHED_RUNS) if (found := run.summary.get("orphans"))), {})
 
 
-def last_served(metadata: Metadata) -> dict[str, int]:
-    """Return, by table, the number of the last run that served it; higher is later."""
-    runs = reversed(latest_runs(metadata, _SEARCHED_RUNS))
-    return {table: number for number, run in enumerate(runs, 1) for table in run.summary.get("served", ())}
-
-
-def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
+def latest_runs(metadata: Metadata, limit: int) -> list[MaintenanceRun]:
     """Return runs, the latest first."""
     if not TABLE.table_exists(metadata):
         return []
@@ -88,10 +84,10 @@ def latest_runs(metadata: Metadata, limit: int) -> list[LastRun]:
     return [_run([text(cell) for cell in row]) for row in metadata.rows(metadata.dialect.query(sql))]
 
 
-def _run(row: Sequence[str | None]) -> LastRun:
+def _run(row: Sequence[str | None]) -> MaintenanceRun:
     run_id, host, process, started, ended, status, summary = row
     times = [None if time is None else datetime.fromtimestamp(int(time) / 1e6, UTC) for time in (started, ended)]
-    return LastRun(
+    return MaintenanceRun(
         run_id or "",
         host or "",
         int(process or 0),

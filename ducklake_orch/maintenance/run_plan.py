@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.quoting import TableName, table_name
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, StalePlanError, TableDroppedError
 from ducklake_orch.maintenance.lake_figures import Figures, figures
+from ducklake_orch.maintenance.ranking import task_name
 from ducklake_orch.maintenance.results import (
     REPORT,
     MaintenancePlan,
@@ -98,8 +100,9 @@ class _Run:
         done = [self._run_step(step, check_lock) for step in self._plan.operations]
         after = figures(self._config)
         report = self.report([_with_figures(step_report, before, after) for step_report in done], after.snapshot)
-        served = _served(done)
-        summary = {"totals": report.totals, "operations": _by_operation(done), "served": served}
+        summary: dict[str, Any] = {"totals": report.totals, "operations": _by_operation(done)}
+        summary |= {"predicted": _predicted(self._plan.operations), "outcome": _outcome(done)}
+        summary |= _waiting(done)
         summary["orphans"] = _orphans(report, self._plan.policy)
         note_end(self._config, self._id, report.status, summary)
         return report
@@ -123,7 +126,8 @@ class _Run:
     def _execute(self, step: PlannedStep) -> StepReport:
         started = time.monotonic()
         policy = self._plan.policy if step.table is None else self._plan.policy.of_table(*table_name(step.table))
-        work = Work(self._config, step, policy, self._plan.planned_at, self._id, lambda: self.stop.reason, self._spark)
+        stopping = partial(self.stop.before, step.operation)
+        work = Work(self._config, step, policy, self._plan.planned_at, self._id, stopping, self._spark)
         try:
             done = run_step(work)
         except (KeyboardInterrupt, RuntimeError):
@@ -189,15 +193,33 @@ def _with_figures(step: StepReport, before: Figures, after: Figures) -> StepRepo
     return replace(step, before=before.of(step), after=after.of(step))
 
 
-def _served(steps: Sequence[StepReport]) -> list[str]:
-    """Return the tables that were served; a table that still waits is planned before them next time."""
-    waiting = {
-        step.table
-        for step in steps
-        if (step.status == "stopped" and step.snapshot_id is None) or (step.status == "skipped" and step.waiting)
+def _waiting(steps: Sequence[StepReport]) -> dict[str, list[str]]:
+    """Return the operations of tables that a run planned, and those of which it did not get to any step."""
+    planned, begun = set[str](), set[str]()
+    for step in steps:
+        if step.table is not None and (step.status != "skipped" or step.waiting):
+            planned.add(task_name(step))
+            if step.status in ("done", "failed") or step.snapshot_id is not None:
+                begun.add(task_name(step))
+    return {"planned": sorted(planned), "left": sorted(planned - begun)}
+
+
+def _predicted(steps: Sequence[PlannedStep]) -> dict[str, float | None]:
+    """Return what a plan says of the steps of tables: their cost, what they save a day, and their duration."""
+    planned = [step for step in steps if step.action == "run" and step.table is not None]
+    seconds = [step.seconds for step in planned if step.seconds is not None]
+    figures = {"cost": sum(step.cost for step in planned), "benefit": sum(step.benefit for step in planned)}
+    return figures | {"seconds": sum(seconds) if len(seconds) == len(planned) else None}
+
+
+def _outcome(steps: Sequence[StepReport]) -> dict[str, float]:
+    """Return the same figures of the steps that ran."""
+    done = [step for step in steps if step.status == "done" and step.table is not None]
+    return {
+        "cost": sum(step.cost for step in done),
+        "benefit": sum(step.benefit for step in done),
+        "seconds": sum(step.duration_s for step in done),
     }
-    tried = {step.table for step in steps if step.status not in ("skipped", "planned")}
-    return sorted(table for table in tried - waiting if table is not None)
 
 
 def _by_operation(steps: Sequence[StepReport]) -> dict[str, dict[str, int]]:

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ducklake_orch.catalog.lifecycle import (
     Bin,
     Compactor,
+    Expiry,
     Way,
     clean_up,
     compact,
@@ -21,8 +23,11 @@ from ducklake_orch.maintenance.lake_plan import before, retention
 from ducklake_orch.maintenance.results import REPORT
 from ducklake_orch.maintenance.step_context import Done, Work
 
+T = TypeVar("T")
 # The most bytes in one commit, which is the most work that a killed process can lose.
-_BYTES_IN_ONE_SNAPSHOT = {"duckdb": 4 * 1024**3, "spark": 256 * 1024**3}
+_BYTES_IN_ONE_SNAPSHOT = {"duckdb": 1024**3, "spark": 256 * 1024**3}
+# The most snapshots and files that one transaction removes, so that it is short and a run can stop after it.
+_SNAPSHOTS_AT_ONCE, _FILES_AT_ONCE = 1_000, 5_000
 
 
 def run_step(work: Work) -> Done:
@@ -95,36 +100,51 @@ def _bin_figures(bins: Sequence[Bin]) -> dict[str, int]:
 
 
 def _expire(work: Work) -> Done:
-    step = work.step
-    done = expire(work.config, retention(work.policy, work.planned_at), only=frozenset(step.snapshot_ids))
+    step, found, stopped = work.step, list[Expiry](), None
+    for part in _sliced(sorted(step.snapshot_ids), _SNAPSHOTS_AT_ONCE):
+        if found and (stopped := work.stopping()) is not None:
+            break
+        found.append(expire(work.config, retention(work.policy, work.planned_at), only=frozenset(part)))
     figures = replace(
         step,
-        files_in=done.data_files + done.delete_files,
-        bytes=done.bytes,
-        rows=done.rows,
-        snapshots=len(done.snapshots),
-        paths=done.paths,
-        snapshot_ids=done.snapshots,
+        files_in=sum(done.data_files + done.delete_files for done in found),
+        bytes=sum(done.bytes for done in found),
+        rows=sum(done.rows for done in found),
+        snapshots=sum(len(done.snapshots) for done in found),
+        paths=[path for done in found for path in done.paths],
+        snapshot_ids=[number for done in found for number in done.snapshots],
     )
-    return Done(figures)
+    return Done(figures, stopped=stopped)
 
 
 def _clean_up(work: Work) -> Done:
-    policy, paths = work.policy.cleanup, frozenset(work.step.paths)
-    done = clean_up(work.config, before(work.planned_at, policy.older_than), only=paths)
-    return _deleted(work, done.paths, done.failed, work.step.bytes)
+    limit, deleted, failed, stopped = before(work.planned_at, work.policy.cleanup.older_than), list[str](), {}, None
+    for number, part in enumerate(_sliced(work.step.paths, _FILES_AT_ONCE)):
+        if number and (stopped := work.stopping()) is not None:
+            break
+        done = clean_up(work.config, limit, only=frozenset(part))
+        deleted += done.paths
+        failed |= done.failed
+    return _deleted(work, deleted, failed, work.step.bytes, stopped)
 
 
 def _delete_orphans(work: Work) -> Done:
     policy, paths = work.policy.orphans, frozenset(work.step.paths)
     limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
     discarded = discard_past_stages(work.config)
-    done = delete_orphans(work.config, limit, unknown=unknown, only=paths)
+    done = delete_orphans(work.config, limit, unknown=unknown, only=paths, stopping=work.stopping)
     size = done.bytes + (work.step.bytes or 0) if discarded else done.bytes
-    return _deleted(work, [*discarded, *done.paths], done.failed, size)
+    return _deleted(work, [*discarded, *done.paths], done.failed, size, done.stopped)
 
 
-def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None) -> Done:
+def _sliced(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(things), size):
+        yield things[start : start + size]
+
+
+def _deleted(
+    work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None, stopped: str | None
+) -> Done:
     """Return the deleted files; raise if the storage refused some, which the next run tries again."""
     if failed:
         path, reason = next(iter(failed.items()))
@@ -132,7 +152,7 @@ def _deleted(work: Work, paths: Sequence[str], failed: Mapping[str, str], size: 
             f"{work.purpose}: {len(paths)} files are deleted, {len(failed)} are not, such as {path}: {reason}.",
             remedy="Run again: the next run retries them.",
         )
-    return Done(replace(work.step, files_in=len(paths), paths=paths, bytes=size))
+    return Done(replace(work.step, files_in=len(paths), paths=paths, bytes=size), stopped=stopped)
 
 
 _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {

@@ -19,6 +19,7 @@ _NEARLY_FULL = 0.75
 # Larger tables are left to Spark, if it is available.
 _MAX_LOCAL_BYTES = 32 * 1024**3
 TABLE_OPERATIONS = ("flush", "rewrite", "merge")
+_SUMMED = ("files_in", "files_out", "bytes", "rows", "saves")
 
 
 class TablePlanner:
@@ -131,7 +132,10 @@ class TablePlanner:
         reason = "; ".join([" and ".join(words), *([staying] if staying else [])])
         certain = not table.partitioned and all(state.live_rows for state in self._movable)
         files = len(self._movable) if certain or not rows else None
-        return self._step("flush", None, reason, engine="duckdb", rows=rows, deletions=deletions, files_out=files)
+        rank = self._policy.rank
+        saves = len(self._movable) * rank.open_bytes + (rows + deletions) * rank.inlined_row_bytes
+        figures = {"rows": rows, "deletions": deletions, "files_out": files, "saves": saves}
+        return self._step("flush", None, reason, engine="duckdb", **figures)
 
     @property
     def _movable(self) -> list[InlinedState]:
@@ -169,15 +173,19 @@ class TablePlanner:
     def _rewrite_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
         rows, deleted = sum(file.rows for file in files), sum(file.deleted for file in files)
         bins = list(packed(files, target_size(self._table, self._policy.merge)))
+        files_out = sum(any(file.deleted < file.rows for file in part) for part in bins)
+        opens = sum(1 + (file.deleted > file.tombstones) for file in files) - files_out  # with those of delete files
+        dead = sum(file.bytes * file.deleted // max(file.rows, 1) for file in files)
         return self._step(
             "rewrite",
             files[0].group,
             f"{deleted} of {rows} rows in {len(files)} files are deleted",
             engine=engine,
             files_in=len(files),
-            files_out=sum(any(file.deleted < file.rows for file in part) for part in bins),
+            files_out=files_out,
             bytes=sum(file.bytes for file in files),
             rows=rows - deleted,
+            saves=dead + opens * self._policy.rank.open_bytes,
             paths=[self._table.path(file) for file in files],
             bins=[self._bin(part) for part in bins],
         )
@@ -224,6 +232,7 @@ class TablePlanner:
             files_out=len(bins),
             bytes=sum(file.bytes for file in taken),
             rows=sum(file.rows for file in taken),
+            saves=(len(taken) - len(bins)) * self._policy.rank.open_bytes,
             paths=[self._table.path(file) for file in taken],
             bins=[self._bin(part) for part in bins],
         )
@@ -231,7 +240,7 @@ class TablePlanner:
     @property
     def _limit_reached(self) -> str:
         limit = self._policy.merge.max_files_per_run
-        return f"a run merges at most `max_files_per_run` = {limit} files; the next run starts with those that wait"
+        return f"a run merges at most `max_files_per_run` = {limit} files, those of the tables that pay off first"
 
     @property
     def room(self) -> int:
@@ -301,7 +310,7 @@ def _combined(steps: Sequence[PlannedStep]) -> list[PlannedStep]:
     """Combine the steps of several partitions for the extension, whose functions do not know partitions."""
     if len(steps) < 2 or steps[0].engine != "extension":
         return list(steps)
-    figures = {name: sum(getattr(step, name) for step in steps) for name in ("files_in", "files_out", "bytes", "rows")}
+    figures = {name: sum(getattr(step, name) for step in steps) for name in _SUMMED}
     paths = [path for step in steps for path in step.paths]
     reason = f"in {len(steps)} partitions, {figures['files_in']} files become {figures['files_out']}"
     return [replace(steps[0], partition=None, reason=reason, paths=paths, bins=(), **figures)]

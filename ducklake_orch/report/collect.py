@@ -10,7 +10,7 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.maintenance.census import TableState, census
 from ducklake_orch.maintenance.health import graded, measure
 from ducklake_orch.maintenance.health_report import HealthReport
-from ducklake_orch.maintenance.run_log import LastRun, latest_runs
+from ducklake_orch.maintenance.run_log import MaintenanceRun, latest_runs
 from ducklake_orch.report.history import History, history
 from ducklake_orch.report.overlap import overlaps
 from ducklake_orch.report.upkeep import Upkeep, upkeep
@@ -70,7 +70,7 @@ class LakeReport(Result):
     history: History = field(repr=False)
     writers: Writers = field(repr=False)
     upkeep: Sequence[Upkeep] = field(repr=False)
-    runs: Sequence[LastRun] = field(repr=False)
+    runs: Sequence[MaintenanceRun] = field(repr=False)
     host_urls: Mapping[str, str] = field(repr=False)
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ducklake_orch.config.units import in_bytes
-from ducklake_orch.maintenance.run_log import LastRun
+from ducklake_orch.maintenance.run_log import MaintenanceRun
 from ducklake_orch.report.collect import LakeReport
 from ducklake_orch.report.formatting import age, counted, table, time
 from ducklake_orch.report.markup import Markup, tag
@@ -26,7 +26,7 @@ def maintenance_section(report: LakeReport) -> Markup:
     return Markup(_saved(report.runs) + table(head, rows) + _runs(report.runs))
 
 
-def _saved(runs: Sequence[LastRun]) -> Markup:
+def _saved(runs: Sequence[MaintenanceRun]) -> Markup:
     if not runs:
         command = tag("code", "ducklake-orch maintain --plan")
         return tag("p", "No maintenance run is recorded. ", command, " shows what a run would do.")
@@ -52,7 +52,7 @@ def did(operation: str, totals: Mapping[str, int]) -> str:
     return ", ".join(said)
 
 
-def _runs(runs: Sequence[LastRun]) -> Markup:
+def _runs(runs: Sequence[MaintenanceRun]) -> Markup:
     if not runs:
         return Markup()
     rows = [_run(run) for run in runs]
@@ -60,7 +60,7 @@ def _runs(runs: Sequence[LastRun]) -> Markup:
     return tag("details", tag("summary", f"The latest {counted(len(rows), 'run')}"), listed)
 
 
-def _run(run: LastRun) -> list[Any]:
+def _run(run: MaintenanceRun) -> list[Any]:
     took = "" if run.ended_at is None else age((run.ended_at - run.started_at).total_seconds())
     by_operation = run.summary.get("operations") or {}
     parts = [f"{name}: {words}" for name, totals in by_operation.items() if (words := did(name, totals))]

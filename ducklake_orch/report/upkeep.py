@@ -10,7 +10,7 @@ from ducklake_orch.maintenance.census import Census
 from ducklake_orch.maintenance.lake_options import with_lake_options
 from ducklake_orch.maintenance.make_plan import catalog_steps
 from ducklake_orch.maintenance.results import add_up
-from ducklake_orch.maintenance.run_log import LastRun
+from ducklake_orch.maintenance.run_log import MaintenanceRun
 from ducklake_orch.maintenance.selection import Selection
 from ducklake_orch.results import Result
 
@@ -31,7 +31,7 @@ class Upkeep(Result):
     done: Mapping[str, int] = field(repr=False)
 
 
-def upkeep(state: Census, policy: MaintenancePolicy, runs: Sequence[LastRun]) -> list[Upkeep]:
+def upkeep(state: Census, policy: MaintenancePolicy, runs: Sequence[MaintenanceRun]) -> list[Upkeep]:
     """Plan maintenance without running it, and add up what the recorded runs did."""
     policy, sources = with_lake_options(state.metadata, policy, [])
     steps = catalog_steps(state, policy, sources, Selection(), [])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ducklake_orch.catalog.verbs import MergeRequest, StreamBatch, WriteRequest, merge_rows
+from ducklake_orch.catalog.verbs import KeyedRequest, StreamBatch, WriteRequest, merge_rows, request_for
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Access
@@ -32,7 +32,18 @@ from ducklake_orch.spark.write_task import TaskResult
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-MERGE_OPTIONS = ("keys", "matched_condition", "delete_condition", "null_keys")
+MERGE_OPTIONS = (
+    "keys",
+    "strategy",
+    "matched_condition",
+    "delete_condition",
+    "boundary",
+    "valid_from",
+    "valid_to",
+    "hard_delete",
+    "deduplicate_by",
+    "null_keys",
+)
 SINK_OPTIONS = ("table", "mode", "query", *MERGE_OPTIONS, "schema_evolution", "author", "message")
 # Options of Spark's own, which it also gives to the sink.
 _SPARKS = ("checkpointlocation", "queryname")
@@ -55,7 +66,7 @@ class StagedRows:
     marker: str | None
 
     def finish(
-        self, config: LakeConfig, schema: "StructType", request: MergeRequest, results: Sequence[bytes]
+        self, config: LakeConfig, schema: "StructType", request: KeyedRequest, results: Sequence[bytes]
     ) -> WriteResult:
         """Merge the rows that tasks staged, exactly once."""
         task_results: list[TaskResult] = [unpacked(result) for result in results]
@@ -171,13 +182,12 @@ def _write_request(options: Mapping[str, str], overwrite: bool) -> WriteRequest:
     )
 
 
-def _merge_request(options: Mapping[str, str]) -> MergeRequest:
-    return MergeRequest(
-        table=table_name(options["table"]),
-        keys=names_in(options.get("keys")) or (),
-        matched_condition=options.get("matched_condition"),
-        delete_condition=options.get("delete_condition"),
-        null_keys=options.get("null_keys", "error"),
-        schema_evolution=options.get("schema_evolution", "error"),
-        commit=_commit(options),
-    )
+def _merge_request(options: Mapping[str, str]) -> KeyedRequest:
+    strategy = options.get("strategy", "upsert")
+    given: dict[str, Any] = {name: options[name] for name in MERGE_OPTIONS if name in options and name != "strategy"}
+    given |= {name: names_in(given[name]) for name in ("keys", "deduplicate_by") if name in given}
+    if strategy == "scd2":
+        given["retire_absent"] = False  # a batch has only what is new
+    if "schema_evolution" in options:
+        given["schema_evolution"] = options["schema_evolution"]
+    return request_for(strategy, {**given, "table": table_name(options["table"]), "commit": _commit(options)})

@@ -1,7 +1,7 @@
 """`DuckLakeWriteOperator`: which rows it replaces, retries and replays, asset events and asset URIs."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import pandas as pd
@@ -125,6 +125,33 @@ def test_a_merge_matches_rows_by_keys(conn_id: str) -> None:
     execute(write(pa.table({"id": [1, 2], "n": [1, 2]}), mode="merge", keys=["id"]))
     execute(write(pa.table({"id": [2, 3], "n": [20, 30]}), mode="merge", keys=["id"]))
     assert stored() == [1, 20, 30]
+
+
+def test_a_merge_keeps_the_history_of_rows(conn_id: str) -> None:
+    with DAG("history") as dag:
+        DuckLakeWriteOperator(
+            task_id="write",
+            table="t",
+            mode="merge",
+            keys=["id"],
+            merge_options={"strategy": "scd2", "boundary": "{{ params.day }}"},
+            python_callable=lambda day: pa.table({"id": [1], "n": [day]}),
+            op_kwargs={"day": "{{ params.day }}"},
+            params={"day": "2024-01-01"},
+        )
+    run(dag)
+    with DuckLakeHook().lake().connect() as con:
+        con.execute("FROM t")
+        assert con.fetchall() == [(1, "2024-01-01", date(2024, 1, 1), None)]
+    operator = write(
+        pa.table({"id": [1], "n": ["new"]}),
+        mode="merge",
+        keys=["id"],
+        merge_options={"strategy": "scd2", "boundary": "2024-01-02"},
+    )
+    execute(operator)
+    assert execute(operator, try_number=2)["replayed"]
+    assert stored("t", "n, valid_to") == ["2024-01-01", "new"]
 
 
 def test_parquet_files_are_added_to_the_table_once(conn_id: str, tmp_path: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.verbs import write_request
+from ducklake_orch.catalog.verbs import merge_request, write_request
 from ducklake_orch.cli import completion
 from ducklake_orch.cli.program import app
 from ducklake_orch.config import maintenance
@@ -77,6 +77,7 @@ def test_a_shell_completes_commands_options_and_their_values(words: str, complet
 
 def test_completed_values_are_those_that_commands_take() -> None:
     assert completion.MODES == write_request.MODES
+    assert completion.STRATEGIES == merge_request.STRATEGIES
     assert completion.OPERATIONS == maintenance.OPERATIONS
 
 

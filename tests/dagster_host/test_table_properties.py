@@ -1,5 +1,6 @@
 """Settings of an asset that describe its table and its commits: comments, options, author, message, partitions."""
 
+from datetime import date
 from typing import Any
 
 import dagster as dg
@@ -91,6 +92,16 @@ def test_the_clauses_of_a_merge_are_settings(
     rows = pa.table({"id": [1, 3], "Name": ["x", "x"]})
     assert written(io_manager, rows, write_mode="merge", merge_keys=["id"], **clauses).success
     assert {row["id"]: row["Name"] for row in resource.lake().read("t").to_pylist()} == expected
+
+
+def test_the_strategy_of_a_merge_is_a_setting(io_manager: DuckLakeIOManager, resource: DuckLakeResource) -> None:
+    for day, name in (("2024-01-01", "a"), ("2024-01-02", "b")):
+        rows = pa.table({"id": [1], "name": [name], "gone": [False]})
+        settings = {"merge_strategy": "scd2", "boundary": day, "valid_from": "since", "hard_delete": "gone"}
+        assert written(io_manager, rows, write_mode="merge", merge_keys=["id"], **settings).success
+    versions = resource.lake().read("t").sort_by("since").to_pylist()
+    first, second = date(2024, 1, 1), date(2024, 1, 2)
+    assert [tuple(row.values()) for row in versions] == [(1, "a", first, second), (1, "b", second, None)]
 
 
 def test_a_clause_of_a_merge_without_a_merge_is_refused(io_manager: DuckLakeIOManager) -> None:

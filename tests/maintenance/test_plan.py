@@ -140,16 +140,16 @@ def test_only_a_rewrite_by_the_extension_needs_a_flush_first(lake: DuckLake) -> 
     lake.write(rows(2000, 2), "d", mode="append", inline="auto")
     lake.execute("DELETE FROM d WHERE k = 60").raise_for_error()  # an inlined deletion
 
-    def planned(flush: dict[str, object], engine: str) -> list[tuple[str, str]]:
+    def planned(flush: dict[str, object], engine: str) -> dict[str, str]:
         policy = {"flush": flush, "rewrite": {"engine": engine}}
         plan = lake.plan_maintenance(policy, tables=["d"], operations=["flush", "rewrite"])
-        return [(step.operation, step.action) for step in plan.operations]
+        return {step.operation: step.action for step in plan.operations}
 
     offs: list[dict[str, object]] = [{"enabled": False}, {"min_rows": 1000}]
     for off in offs:
-        assert planned(off, "auto") == [("flush", "skip"), ("rewrite", "run")]
-        assert planned(off, "extension") == [("flush", "skip"), ("rewrite", "skip")]
-    assert planned({}, "extension") == [("flush", "run"), ("rewrite", "run")]
+        assert planned(off, "auto") == {"flush": "skip", "rewrite": "run"}
+        assert planned(off, "extension") == {"flush": "skip", "rewrite": "skip"}
+    assert list(planned({}, "extension").items()) == [("flush", "run"), ("rewrite", "run")]
     alone = lake.plan_maintenance({"rewrite": {"engine": "extension"}}, tables=["d"], operations=["rewrite"])
     assert "inlined deletions" in alone.operations[0].reason
 

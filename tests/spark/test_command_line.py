@@ -32,6 +32,13 @@ def test_write_stores_a_query_or_files_in_a_table(tmp_path: Path) -> None:
     answers = [run("write", "s.t", "--mode", "append", *more, *lake).out for _ in range(2)]
     assert "1 rows in" in answers[0]
     assert "already committed" in answers[1]
+    kept = ("--mode", "merge", "--key", "id", "--strategy", "scd2", "--no-retire-absent", "--boundary")
+    for day, price in (("2026-01-01", 1), ("2026-01-02", 2)):
+        query = f"SELECT {price} AS id, {price} AS price UNION ALL SELECT 7, {price}"
+        assert run("write", "s.prices", *kept, day, "--sql", query, "--json", *lake).json["mode"] == "merge"
+    query = "SELECT id, valid_to::VARCHAR AS until FROM s.prices ORDER BY ALL"
+    versions = [tuple(row.values()) for row in run("sql", query, "--json", *lake).json["commands"][0]["rows"]]
+    assert versions == [(1, None), (2, None), (7, "2026-01-02"), (7, None)]
     wrong = run("write", "s.t", "--mode", "append", "--sql", "SELECT nothing", *lake)
     assert (wrong.code, "nothing" in wrong.err, "JVM" in wrong.err) == (1, True, False)
     assert run("write", "s.t", "--mode", "append", *lake).code == 2

@@ -121,6 +121,31 @@ def test_batches_are_merged_by_keys_and_a_replay_keeps_later_changes(
     assert not lake.fsck(deep=True, storage=True).counts
 
 
+def test_batches_of_changes_keep_the_history_of_rows(lake: DuckLake, spark: SparkSession, tmp_path: Path) -> None:
+    def follow() -> None:
+        changes = lake.read_stream(spark, "t", start="earliest", changes=True)
+        newest = changes.where("change_type <> 'update_preimage'").selectExpr(
+            "k", "v", "snapshot_id AS valid_from", "change_type = 'delete' AS gone"
+        )
+        merging = {"mode": "merge", "keys": "k", "strategy": "scd2", "boundary": "valid_from", "hard_delete": "gone"}
+        run(newest, tmp_path / "checkpoint", table="history", **merging)
+
+    first = lake.write(rows_of((1, "a"), (2, "b"), (3, "c")), "t", mode="append").snapshot_id
+    follow()
+    second = lake.update("t", {"v": "'b!'"}, "k = 2").snapshot_id
+    third = lake.delete("t", "k = 1").snapshot_id
+    follow()
+    forget_last_batch(tmp_path / "checkpoint")
+    follow()
+    versions = lake.read("history").sort_by([("k", "ascending"), ("valid_from", "ascending")]).to_pylist()
+    assert [tuple(row.values()) for row in versions] == [
+        (1, "a", first, third),
+        (2, "b", first, second),
+        (2, "b!", second, None),
+        (3, "c", first, None),
+    ]
+
+
 def test_complete_output_replaces_the_table_with_each_batch(
     lake: DuckLake, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -166,7 +191,7 @@ def test_a_failed_batch_leaves_no_file_and_its_repetition_writes_it(
         ({}, "needs the option `table`"),
         ({"table": "t", "tablo": "t"}, "Did you mean `table`"),
         ({"table": "t", "mode": "upsert"}, "`mode` = 'upsert' is unknown"),
-        ({"table": "t", "mode": "merge"}, "Mode `merge` needs the key columns"),
+        ({"table": "t", "mode": "merge"}, "is not a list of names"),
         ({"table": "t", "keys": "k"}, "`keys` needs `mode` = `merge`"),
         ({"table": "t", "schema_evolution": "drop"}, "'drop' is unknown"),
     ],

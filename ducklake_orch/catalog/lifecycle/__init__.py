@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.lifecycle.compaction import Compactor, compact
     from ducklake_orch.catalog.lifecycle.compaction_bin import Bin, BinJob, compact_bin
     from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Way
-    from ducklake_orch.catalog.lifecycle.expiry import Retention, expirable, expire, plan_expire
+    from ducklake_orch.catalog.lifecycle.expiry import Expiry, Retention, expirable, expire, plan_expire
     from ducklake_orch.catalog.lifecycle.flush import flush_inlined
     from ducklake_orch.catalog.lifecycle.orphans import UnknownFile, delete_orphans, plan_orphans
     from ducklake_orch.catalog.lifecycle.tags import put_tag, read_tags, remove_tag, tagged_snapshot

@@ -10,7 +10,7 @@ catalog contains. All other files may belong to another lake or program: they ar
 import logging
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from urllib.parse import unquote
@@ -35,6 +35,7 @@ log = logging.getLogger("ducklake_orch")
 _KINDS = re.compile(r"\.parquet$|\.puffin$|(?:^|/)ducklake-[0-9a-f]{32}(?:-[0-9a-f]{12})?\.driver$")
 _WRITE_ID = re.compile(r'"write_id": *"([0-9a-f]{32})"')
 _FILES_IN_ONE_QUERY = 1000
+_DELETED_AT_ONCE = 5000
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Orphans:
         young: How many more files are too young: a write may still commit them.
         running: How many more files belong to running writes.
         failed: Errors by path of the files that could not be deleted.
+        stopped: Why a deletion ended early, if it did.
     """
 
     files: int = 0
@@ -75,6 +77,7 @@ class Orphans:
     young: int = 0
     running: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -95,7 +98,12 @@ def plan_orphans(config: LakeConfig, before: datetime) -> Orphans:
 
 
 def delete_orphans(
-    config: LakeConfig, before: datetime, *, unknown: bool = False, only: Collection[str] | None = None
+    config: LakeConfig,
+    before: datetime,
+    *,
+    unknown: bool = False,
+    only: Collection[str] | None = None,
+    stopping: Callable[[], str | None] = lambda: None,
 ) -> Orphans:
     """Delete the orphans.
 
@@ -104,6 +112,7 @@ def delete_orphans(
         before: Only files that were written before this time.
         unknown: Delete the unknown files too.
         only: Delete no files but these, for example those that a plan has shown.
+        stopping: Returns the reason not to delete more files, or None to go on.
 
     Raises:
         SharedDataPathError: When there are unknown files to delete and another lake may use the data path.
@@ -117,10 +126,17 @@ def delete_orphans(
             f"{len(unknown_files)} unknown files, such as {unknown_files[0].path}, are not deleted: {found.others[0]}.",
             remedy="Give each lake its own data path. Delete files of lakes that no longer exist by hand.",
         )
-    failed = delete_files(config, [file.path for file in [*own, *unknown_files]])
-    deleted = [file for file in [*own, *unknown_files] if file.path not in failed]
-    left = [file for file in found.unknown if file not in deleted]
-    return replace(found, own=deleted, unknown=left).report(failed)
+    wanted, failed, stopped = [*own, *unknown_files], dict[str, str](), None
+    deleted = list[_Stored | UnknownFile]()
+    for start in range(0, len(wanted), _DELETED_AT_ONCE):
+        if start and (stopped := stopping()) is not None:
+            break
+        part = wanted[start : start + _DELETED_AT_ONCE]
+        failed |= delete_files(config, [file.path for file in part])
+        deleted += [file for file in part if file.path not in failed]
+    gone = {file.path for file in deleted}
+    left = [file for file in found.unknown if file.path not in gone]
+    return replace(replace(found, own=deleted, unknown=left).report(failed), stopped=stopped)
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,8 @@ class RowSearch:
         self._rewrites = rewrites
         self._table: TableDef | None = None
 
-    def losses(self, plan: RowPlan) -> Losses:
-        """Find the rows of a plan, and return how the files change."""
+    def find(self, plan: RowPlan) -> None:
+        """Find the rows of a plan in its files."""
         scan = plan.scan
         if self._table and self._table.columns != plan.table.columns:  # the condition may have another meaning now
             self.hits = MatchedPositions(self.con)
@@ -113,7 +113,10 @@ class RowSearch:
         with self.working("Looking for rows"):
             self.finder.find(scan, unknown, self.hits)
         self.hits.searched(unknown)
-        counts = self.hits.counts()
+
+    def losses(self, plan: RowPlan) -> Losses:
+        """Return how the files change that hold rows which were found."""
+        scan, counts = plan.scan, self.hits.counts()
         with self.working("Counting rows"):
             counted_live = self._counted(plan, counts)
         return plan_losses(scan.files, scan.certain, counts, rewrites=self._rewrites, counted_live=counted_live)

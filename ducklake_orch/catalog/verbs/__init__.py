@@ -10,7 +10,8 @@ from ducklake_orch.catalog.faces import lazy_face
 if TYPE_CHECKING:
     from ducklake_orch.catalog.verbs.alter import AlterRequest, alter_table
     from ducklake_orch.catalog.verbs.delete import DeleteRequest, delete_rows
-    from ducklake_orch.catalog.verbs.merge import MergeRequest, merge_rows
+    from ducklake_orch.catalog.verbs.merge import merge_rows
+    from ducklake_orch.catalog.verbs.merge_request import KeyedRequest, request_for
     from ducklake_orch.catalog.verbs.merge_source import ArrowSpool, Spool
     from ducklake_orch.catalog.verbs.rollback import RollbackRequest, roll_back
     from ducklake_orch.catalog.verbs.row_id_change import DELETED, ROW_ID, ChangeByRowIdRequest, change_by_row_id

@@ -1,6 +1,6 @@
 """The source rows of a merge: copied once into a temporary table that can spill to disk, checked before any scan."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -8,15 +8,21 @@ from typing import Any, Protocol
 import duckdb
 
 from ducklake_orch.catalog.metadata import ColumnDef, TableDef, duckdb_type, free_column_name
-from ducklake_orch.catalog.writing import explain, projection, source_columns, source_of
+from ducklake_orch.catalog.verbs.merge_request import KeyedRequest
+from ducklake_orch.catalog.writing import Lent, explain, projection, source_columns, source_of
 from ducklake_orch.config.nearest import nearest
+from ducklake_orch.engine.layout import sort_terms
 from ducklake_orch.engine.quoting import folded, identifier, literal
 from ducklake_orch.errors import DataError
 
 # The temporary tables: source rows as they arrived, and source rows cast to the target's columns and numbered.
 SPOOLED = "__ducklake_orch_spooled"
+_ROW = "__ducklake_orch_row"
 _ARRIVING = "__ducklake_orch_arriving"
 SOURCE = "__ducklake_orch_merged"
+# The field ids of the columns that are added to the source rows, in staged files. No column of a table has such an id,
+# and DuckLake does not reserve it.
+ADDED_FIELDS = 2_000_000_000
 # Up to this many keys, the scan condition lists them all; beyond, it gives their minimum and maximum.
 _MAX_LISTED_KEYS = 200
 _ROWS_AT_ONCE = 100_000
@@ -67,28 +73,109 @@ class MergeSource:
     Args:
         con: A connection that nothing else uses during the merge.
         rows: The source rows.
-        keys: Names of the key columns.
-        null_keys: How to treat a key that is NULL: `error` or `match`.
+        request: What the merge asks of its data.
+        keys: The columns by which the rows are matched, in which NULL is refused unless it matches.
+        unique: The columns that tell rows apart; by default `keys`.
+        repeats: Whether several rows may have the same values in them.
 
     Attributes:
+        keys: The columns by which the rows are matched, as the data name them.
+        types: The columns of the data, and their types in DuckDB.
+        null_keys: How NULL in a key is treated: `error` or `match`.
         number: Name of the row number column.
+        deleted: The name of the column that marks rows to delete; None if the data have no such marks.
     """
 
     number: str
+    deleted: str | None
 
-    def __init__(self, con: duckdb.DuckDBPyConnection, rows: Spool, keys: Sequence[str], null_keys: str) -> None:
+    def __init__(
+        self,
+        con: duckdb.DuckDBPyConnection,
+        rows: Spool,
+        request: KeyedRequest,
+        keys: Sequence[str],
+        unique: Sequence[str] | None = None,
+        *,
+        repeats: bool = False,
+    ) -> None:
         self._con = con
-        self._null_keys = null_keys
+        self.null_keys = request.null_keys
         self._columns: tuple[ColumnDef, ...] | None = None
         self._given: list[ColumnDef] = []
         self._rows = rows
         self.types = rows.types(con)
-        names = {folded(name): name for name, _ in self.types}
-        for key in keys:
-            if folded(key) not in names:
-                raise DataError(f"The data have no key column `{key}`.", remedy=nearest(key, list(names.values())))
-        self.keys = [names[folded(key)] for key in keys]
+        self.keys = self.column_names(*keys)
+        self._unique = self.keys if unique is None else self.column_names(*unique)
+        self._repeats = repeats
+        self._mark = self._deletion_mark(request.hard_delete)
         rows.spool(con, SPOOLED)
+        if request.deduplicate_by is not None:
+            self._deduplicate(request.deduplicate_by)
+
+    def column_names(self, *names: str) -> list[str]:
+        """Return the names of columns as the data have them."""
+        known = {folded(name): name for name, _ in self.types}
+        for name in names:
+            if folded(name) not in known:
+                raise DataError(f"The data have no column `{name}`.", remedy=nearest(name, list(known.values())))
+        return [known[folded(name)] for name in names]
+
+    def _deletion_mark(self, name: str | None) -> tuple[str, str] | None:
+        """Return the column that marks rows to delete, and its condition."""
+        if name is None:
+            return None
+        column = self.column_names(name)[0]
+        is_boolean = str(dict(self.types)[column]) == "BOOLEAN"
+        return column, f"{identifier(column)} {'IS TRUE' if is_boolean else 'IS NOT NULL'}"
+
+    def _deduplicate(self, order: Sequence[str]) -> None:
+        """Keep the first row of each key; ties are broken by the row's values."""
+        keys = ", ".join(map(identifier, self._unique))
+        terms = sort_terms(order, [name for name, _ in self.types], "deduplicate_by")
+        first = ", ".join([term._replace(nulls=term.nulls or "NULLS LAST").sql for term in terms] + [_ROW])
+        self._con.execute(
+            f"CREATE OR REPLACE TEMP TABLE {SPOOLED} AS FROM {SPOOLED} AS {_ROW}"
+            f" QUALIFY row_number() OVER (PARTITION BY {keys} ORDER BY {first}) = 1"
+        )
+
+    def stored_types(self, table: TableDef | None) -> list[tuple[str, Any]]:
+        """Return the columns to store; the one that marks rows to delete is stored only if the table has it.
+
+        Args:
+            table: The table; None for a new one.
+        """
+        if self._mark is None or (table and any(folded(c.name) == folded(self._mark[0]) for c in table.columns)):
+            return self.types
+        return [(name, kind) for name, kind in self.types if name != self._mark[0]]
+
+    def first_rows(self, source: str = SPOOLED) -> str:
+        """Return the query for the rows of a new table, as they arrived."""
+        names = ", ".join(identifier(name) for name, _ in self.stored_types(None))
+        return f"SELECT {names} FROM {source}{f' WHERE ({self._mark[1]}) IS NOT TRUE' if self._mark else ''}"
+
+    def keys_match_sql(self, pairs: Iterable[tuple[str, str]]) -> str:
+        """Return the condition that keys of a row of the table and of a source row are the same.
+
+        Args:
+            pairs: The SQL of each key of the row of the table, and of the source row.
+        """
+        sign = "=" if self.null_keys == "error" else "IS NOT DISTINCT FROM"
+        return " AND ".join(f"{left} {sign} {right}" for left, right in pairs)
+
+    def with_keys_sql(self, rows: str, alias: str, keys: Mapping[str, str]) -> tuple[str, str]:
+        """Return the join of rows of the table with the keys of the data, and the condition that a row has them.
+
+        Args:
+            rows: The alias of the rows.
+            alias: The alias of the keys.
+            keys: The column of the data by the column of the rows.
+        """
+        mark = self.number
+        named = ", ".join(f"{identifier(key)} AS k{n}" for n, key in enumerate(keys.values()))
+        same = self.keys_match_sql((f"{rows}.{identifier(key)}", f"{alias}.k{n}") for n, key in enumerate(keys))
+        known = f"(SELECT DISTINCT {named}, true AS {mark} FROM {SOURCE}) AS {alias}"
+        return f" LEFT JOIN {known} ON {same}", f"{alias}.{mark} IS NOT NULL"
 
     @contextmanager
     def again(self, query: str) -> Iterator[Any]:
@@ -101,9 +188,18 @@ class MergeSource:
             self._con.execute("RESET arrow_lossless_conversion")
 
     @property
-    def columns(self) -> tuple[ColumnDef, ...]:
-        """The columns of the table that the source rows have. All are nullable: constraints are not checked yet."""
-        return tuple(replace(column, nullable=True) for column in self._given)
+    def lent_table(self) -> Lent:
+        """The source rows, cast to the columns of the table. All are nullable: constraints are not checked yet."""
+        added = [ColumnDef(ADDED_FIELDS, self.number, "int64", nullable=True)]
+        if self.deleted:
+            added.append(ColumnDef(ADDED_FIELDS + 1, self.deleted, "boolean", nullable=True))
+        columns = (*(replace(column, nullable=True) for column in self._given), *added)
+        return Lent(SOURCE, columns, self.number, whole=True)
+
+    @property
+    def select_list(self) -> str:
+        """The SELECT list of a source row: its columns of the table."""
+        return f"source.* EXCLUDE ({', '.join([self.number, *([self.deleted] if self.deleted else [])])})"
 
     def become_rows_of(self, table: TableDef) -> list[ColumnDef]:
         """Cast the source rows to the columns of a table that they have; return those columns.
@@ -113,16 +209,20 @@ class MergeSource:
         """
         if self._columns == table.columns:  # matches that refer to row numbers stay valid
             return self._given
-        con, source = self._con, self._rows.relation(SPOOLED, table)
+        con, source, mark = self._con, self._rows.relation(SPOOLED, table), self._mark
         self.number = free_column_name("__ducklake_orch_number", table.columns)
-        projection(con, table, source_columns(con, source))
-        given = {folded(name): name for name, _ in self.types}
+        self.deleted = free_column_name("__ducklake_orch_deleted", table.columns) if mark else None
+        given = {folded(name): name for name, _ in self.stored_types(table)}
+        projection(
+            con, table, source_columns(con, f"(SELECT {', '.join(map(identifier, given.values()))} FROM {source})")
+        )
         columns = [column for column in table.columns if folded(column.name) in given]
-        values = (
+        values = [
             f"CAST({identifier(given[folded(column.name)])} AS {duckdb_type(column)}) AS {identifier(column.name)}"
             for column in columns
-        )
-        numbered = f"SELECT {', '.join(values)}, row_number() OVER () AS {self.number} FROM {source}"
+        ]
+        values += [f"row_number() OVER () AS {self.number}", *([f"{mark[1]} AS {self.deleted}"] if mark else [])]
+        numbered = f"SELECT {', '.join(values)} FROM {source}"
         try:
             con.execute(f"CREATE OR REPLACE TEMP TABLE {SOURCE} AS {numbered}")
         except duckdb.Error as error:
@@ -140,20 +240,23 @@ class MergeSource:
         Args:
             name: The table to check; by default the source rows as they arrived.
         """
-        con, rows, keys = self._con, name or SPOOLED, ", ".join(map(identifier, self.keys))
+        con, rows, keys = self._con, name or SPOOLED, ", ".join(map(identifier, self._unique))
         nulls = " OR ".join(f"{identifier(key)} IS NULL" for key in self.keys)
-        if self._null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
+        if self.null_keys == "error" and (row := con.execute(f"FROM {rows} WHERE {nulls} LIMIT 1").fetchone()):
             raise DataError(
                 f"A source row has NULL in a key column ({', '.join(self.keys)}): {row}.",
                 remedy='Leave out such rows, or match NULL keys like other values with `null_keys="match"`.',
             )
         self._refuse_rounded(rows)
+        if self._repeats:
+            return
         twice = f"SELECT {keys}, count(*) FROM {rows} GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
         if row := con.execute(twice).fetchone():
-            values = ", ".join(f"{key} = {value!r}" for key, value in zip(self.keys, row, strict=False))
+            values = ", ".join(f"{key} = {value!r}" for key, value in zip(self._unique, row, strict=False))
             raise DataError(
                 f"{row[-1]} rows of the data have the same keys: {values}.",
-                remedy="A merge needs one row for each key: keep one of them before the merge.",
+                remedy="A merge needs one row for each key: keep one of them before the merge, or say which in"
+                " `deduplicate_by`.",
             )
 
     def _refuse_rounded(self, rows: str) -> None:
@@ -170,14 +273,15 @@ class MergeSource:
                     remedy="Use DECIMAL(38, 0) or VARCHAR for the column: they keep every digit.",
                 )
 
-    def range(self, table: TableDef, target: TableDef) -> str:
+    def range(self, table: TableDef, target: TableDef, keys: Sequence[str]) -> str:
         """Return a condition that is true for every row with a key of the source: a list of keys, or their range.
 
         Args:
             table: The table.
             target: The table as the merge will leave it. The condition leaves out keys whose type is widened.
+            keys: The key columns.
         """
-        wanted = {folded(key) for key in self.keys}
+        wanted = {folded(key) for key in keys}
         both = zip(table.columns, target.columns, strict=False)
         parts = [
             self._key_range(column)

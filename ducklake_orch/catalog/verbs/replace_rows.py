@@ -97,6 +97,7 @@ class _Replacement:
             assert table is not None  # noqa: S101 - else it would have been judged
             where = _condition(change)
             plan = replace(plan_rows(metadata, table, latest, where, values=False), target=change.target)
+        self.search.find(plan)
         losses = self.search.losses(plan)
         files = change.files
         if kept := self.search.kept(plan, losses):

@@ -115,7 +115,7 @@ class Verb(Protocol):
         """Refuse a change that the table does not allow; return the table as the change will leave it."""
 
     def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
-        """Return the ids of the inlined rows to retire, by inlined table."""
+        """Return the ids of the inlined rows to retire, by inlined table; the rows in files are found before."""
 
     def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         """Return queries for the rows that replace matching rows of data files, with their row ids."""
@@ -203,8 +203,10 @@ class _Changer:
             return self._apply(plan, held_session)
 
     def _apply(self, plan: RowPlan, held_session: Session | None) -> WriteResult:
+        self._search.find(plan)
+        with self._search.working("Matching rows"):
+            inlined = self._verb.inlined(plan, self._search.hits)
         losses = self._search.losses(plan)
-        inlined = self._verb.inlined(plan, self._search.hits)
         removal = self._search.removal(plan, self._verb.where, losses, inlined)
         latest = plan.latest.snapshot_id
         nothing = Committed(latest, latest, rows_removed=removal.rows)
