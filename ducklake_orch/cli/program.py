@@ -23,6 +23,7 @@ from ducklake_orch.cli.index import index
 from ducklake_orch.cli.init import init
 from ducklake_orch.cli.listing import files, options, preview, snapshots, tables
 from ducklake_orch.cli.maintain import maintain
+from ducklake_orch.cli.quarantine import quarantine
 from ducklake_orch.cli.report import report
 from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
@@ -85,6 +86,7 @@ for function in (
     maintain,
     health,
     fsck,
+    quarantine,
     index,
     report,
     config_schema,

@@ -84,12 +84,15 @@ class CleanupPolicy(Model):
 class OrphansPolicy(Model):
     """Find files that the catalog does not know."""
 
-    action: Literal["report", "delete", "off"] = Field(
+    action: Literal["report", "delete", "quarantine", "off"] = Field(
         default="report", description="What to do with files that this lake's writers created."
     )
     unknown: Literal["report", "delete"] = Field(
         default="report",
-        description="What to do with other files when `action` is `delete`; they may be live files of another lake.",
+        description="Whether `delete` and `quarantine` apply to other files; they may be live files of another lake.",
+    )
+    quarantine: Duration = Field(
+        default=timedelta(days=30), description="How long files stay in quarantine before they are deleted."
     )
     older_than: Duration = Field(
         default=timedelta(days=7), description="Skip younger files: a running write may own them."

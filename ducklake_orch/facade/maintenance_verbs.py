@@ -11,6 +11,7 @@ from ducklake_orch.results import FsckReport
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from ducklake_orch.catalog.lifecycle import QuarantinedFile
     from ducklake_orch.maintenance.health_report import HealthReport
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
     from ducklake_orch.maintenance.run_log import MaintenanceRun
@@ -171,6 +172,35 @@ class MaintenanceVerbs(LakeBase):
 
         with planning(self.config, f"Listing the maintenance of lake `{self.config.name}`", reads=True) as metadata:
             return latest_runs(metadata, limit)
+
+    def quarantined(self) -> "list[QuarantinedFile]":
+        """List the orphaned files that maintenance has moved into quarantine, the oldest first.
+
+        Examples:
+            >>> lake.quarantined()
+            []
+        """
+        from ducklake_orch.catalog.lifecycle import quarantined
+
+        return quarantined(self.config)
+
+    def restore_quarantined(self, paths: Sequence[str] | None = None) -> "list[QuarantinedFile]":
+        """Move files in quarantine back to where they were, and return them.
+
+        Args:
+            paths: Where they were; None for all files.
+
+        Raises:
+            ObjectNotFoundError: When a file is not in quarantine.
+            ObjectExistsError: When there is a file again where one was.
+
+        Examples:
+            >>> lake.restore_quarantined()
+            []
+        """
+        from ducklake_orch.catalog.lifecycle import release_quarantined
+
+        return release_quarantined(self.config, paths)
 
     def health(
         self,

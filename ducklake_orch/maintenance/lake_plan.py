@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from ducklake_orch.catalog.lifecycle import Retention, UnknownFile, plan_cleanup, plan_expire, plan_orphans
+from ducklake_orch.catalog.lifecycle import (
+    Retention,
+    UnknownFile,
+    plan_cleanup,
+    plan_expire,
+    plan_orphans,
+    quarantined,
+)
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.transactions import past_stages
 from ducklake_orch.config.lake import LakeConfig
@@ -114,27 +121,46 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     young = f"; {found.young} younger ones stay" if found.young else ""
     young += f"; {found.running} belong to running writes and stages" if found.running else ""
     steps = []
+    if part.action in ("delete", "quarantine"):
+        steps += _plan_quarantine(config, policy, now)
     if past:
         names = ", ".join(f"`{stage.head.name}`" for stage in past[:_MAX_REASONS])
         files = [path for stage in past for path in stage.own_files]
         reason = f"the time of {len(past)} stages is over: {names}"
         steps.append(_orphans(reason, True, files, bytes_of(config, files)))  # no guess, unlike the files below
         found = replace(found, paths=tuple(path for path in found.paths if path not in files))
-    if not found.paths and not found.unknown and not past:
+    if not found.paths and not found.unknown and not steps:
         reason = f"no orphaned file is older than {_age(part.older_than, source)}"
         return [_skipped("orphans", f"{reason}{young}")]
     if found.paths:
         age = _age(part.older_than, source)
         reason = f"{len(found.paths)} orphaned files of the lake's own writers are older than {age}"
-        steps.append(_orphans(reason, part.action == "delete", found.paths, found.bytes))
+        steps.append(_orphans(f"{reason}{_aside(policy)}", part.action != "report", found.paths, found.bytes))
     if found.unknown:
         reason = f"{len(found.unknown)} files may belong to another lake or program: {_summarized(found.unknown)}"
-        delete = part.action == "delete" and part.unknown == "delete"
+        delete = part.action != "report" and part.unknown == "delete"
         if delete and found.others:
             reason += f"; they will not be deleted: {found.others[0]}"
+        elif delete:
+            reason += _aside(policy)
         paths = tuple(file.path for file in found.unknown)
         steps.append(_orphans(reason, delete, paths, sum(file.size for file in found.unknown)))
     return [replace(steps[0], reason=f"{steps[0].reason}{young}"), *steps[1:]]
+
+
+def _aside(policy: MaintenancePolicy) -> str:
+    part = policy.orphans
+    return f"; they stay in quarantine for {in_words(part.quarantine)}" if part.action == "quarantine" else ""
+
+
+def _plan_quarantine(config: LakeConfig, policy: MaintenancePolicy, now: datetime) -> list[PlannedStep]:
+    """Plan which files in quarantine are deleted."""
+    age = policy.orphans.quarantine
+    files = quarantined(config, before(now, age).date())
+    if not files:
+        return []
+    reason = f"{len(files)} files have been in quarantine for {in_words(age)}"
+    return [_orphans(reason, True, [file.place for file in files], sum(file.size for file in files))]
 
 
 def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int | None) -> PlannedStep:

@@ -13,9 +13,11 @@ from ducklake_orch.catalog.lifecycle import (
     clean_up,
     compact,
     delete_orphans,
+    delete_quarantined,
     expire,
     flush_inlined,
 )
+from ducklake_orch.catalog.metadata import QUARANTINE_FOLDER
 from ducklake_orch.catalog.transactions import discard_past_stages
 from ducklake_orch.errors import StorageBusyError
 from ducklake_orch.maintenance import extension_steps
@@ -118,7 +120,8 @@ def _expire(work: Work) -> Done:
 
 
 def _clean_up(work: Work) -> Done:
-    limit, deleted, failed, stopped = before(work.planned_at, work.policy.cleanup.older_than), list[str](), {}, None
+    limit, stopped = before(work.planned_at, work.policy.cleanup.older_than), None
+    deleted, failed = list[str](), dict[str, str]()
     for number, part in enumerate(_sliced(work.step.paths, _FILES_AT_ONCE)):
         if number and (stopped := work.stopping()) is not None:
             break
@@ -130,9 +133,13 @@ def _clean_up(work: Work) -> Done:
 
 def _delete_orphans(work: Work) -> Done:
     policy, paths = work.policy.orphans, frozenset(work.step.paths)
+    if any(f"/{QUARANTINE_FOLDER}" in path for path in paths):
+        failed = delete_quarantined(work.config, work.step.paths)
+        return _deleted(work, [path for path in work.step.paths if path not in failed], failed, work.step.bytes)
+    aside = policy.action == "quarantine"
     limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
     discarded = discard_past_stages(work.config)
-    done = delete_orphans(work.config, limit, unknown=unknown, only=paths, stopping=work.stopping)
+    done = delete_orphans(work.config, limit, unknown=unknown, only=paths, quarantine=aside, stopping=work.stopping)
     size = done.bytes + (work.step.bytes or 0) if discarded else done.bytes
     return _deleted(work, [*discarded, *done.paths], done.failed, size, done.stopped)
 
@@ -143,7 +150,7 @@ def _sliced(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _deleted(
-    work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None, stopped: str | None
+    work: Work, paths: Sequence[str], failed: Mapping[str, str], size: int | None, stopped: str | None = None
 ) -> Done:
     """Return the deleted files; raise if the storage refused some, which the next run tries again."""
     if failed:

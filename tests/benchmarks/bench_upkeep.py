@@ -127,14 +127,14 @@ def simulate(
                 planner = TablePlanner(state, table.state(), policy, 10**9)
                 planned = [step for operation in TABLE_OPERATIONS for step in planner.plan(operation)]
                 steps += [ranking.scored(step, policy.rank) for step in planned if step.action == "run"]
-            planned, begun = {task_name(step) for step in steps}, set[str]()
+            named, begun = {task_name(step) for step in steps}, set[str]()
             for step in order(ranking, steps):
                 if tonight >= budget:
                     break
                 begun.add(task_name(step))
                 do(step, by_name[str(step.table)], ids)
                 tonight += step.cost
-            summary = {"planned": planned, "left": planned - begun}
+            summary = {"planned": named, "left": named - begun}
             runs.insert(0, MaintenanceRun("", "", 0, now, now, "ok", summary))
             spent += tonight
         read += sum(table.read_cost() for table in tables)

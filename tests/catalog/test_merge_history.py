@@ -106,7 +106,7 @@ def test_data_can_have_several_changes_of_a_key(lake: DuckLake) -> None:
             "gone": [False, False, False, False, True],
         }
     )
-    arguments = {"boundary": "at", "hard_delete": "gone", "retire_absent": False}
+    arguments: dict[str, Any] = {"boundary": "at", "hard_delete": "gone", "retire_absent": False}
     merge(lake, changes, **arguments)
     expected = [("a", 1, D1, D3), ("a", 2, D3, None), ("b", 5, D1, D2)]
     assert versions(lake) == expected
@@ -143,7 +143,7 @@ def test_current_versions_can_end_at_a_chosen_value(lake: DuckLake) -> None:
     for day, price in ((D1, 1), (D2, 2)):
         merge(lake, prices({"a": price}), boundary=day, active=never)
     assert versions(lake) == [("a", 1, D1, D2), ("a", 2, D2, never)]
-    names = {"valid_from": "since", "valid_to": "until"}
+    names: dict[str, Any] = {"valid_from": "since", "valid_to": "until"}
     lake.merge(prices({"a": 1}), "u", ["sku"], strategy="scd2", active="9999-12-31", **names)
     lake.merge(prices({"a": 2}), "u", ["sku"], strategy="scd2", active="9999-12-31", **names)
     assert rows(lake, "SELECT price FROM u WHERE until = TIMESTAMPTZ '9999-12-31'") == [(2,)]

@@ -206,7 +206,7 @@ def test_every_strategy_has_the_same_result_on_both_engines(
     for strategy in ("upsert", "insert-only", "delete-insert", "scd2"):
         boundaries = [date(2026, 1, 1), date(2026, 1, 2)] if strategy == "scd2" else [None, None]
         for query, boundary in zip((old.format(0, 40), new.format(20, 50)), boundaries, strict=True):
-            more = {} if boundary is None else {"boundary": boundary}
+            more: dict[str, Any] = {} if boundary is None else {"boundary": boundary}
             table = strategy.replace("-", "_")
             done = lake.merge(spark.sql(query), table, ["id"], strategy=strategy, engine=engine, **more)
         assert done.engine == engine

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ducklake_orch.catalog.commit import read_leases
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
-from ducklake_orch.catalog.metadata import Metadata
+from ducklake_orch.catalog.metadata import QUARANTINE_FOLDER, Metadata
 from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.quoting import exactly, literal
 
@@ -21,7 +21,9 @@ def list_storage(copy: LocalCopy) -> None:
         copy.con.execute(f"INSERT INTO running_write VALUES ({literal(write_id)})")
     pattern = literal(f"{exactly(copy.data_path)}**")
     doing = f"Listing the storage of lake `{copy.config.name}` failed"
-    run(copy.con, f"INSERT INTO listed SELECT file FROM glob({pattern})", copy.config, doing)
+    quarantine = literal(f"{copy.data_path}{QUARANTINE_FOLDER}")
+    listing = f"SELECT file FROM glob({pattern}) WHERE NOT starts_with(file, {quarantine})"
+    run(copy.con, f"INSERT INTO listed {listing}", copy.config, doing)
     # Some servers list `%20` in a name as a space.
     copy.con.execute(
         "UPDATE listed SET path = e.full_path FROM expected_path e"

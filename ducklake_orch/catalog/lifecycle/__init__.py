@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.lifecycle.expiry import Expiry, Retention, expirable, expire, plan_expire
     from ducklake_orch.catalog.lifecycle.flush import flush_inlined
     from ducklake_orch.catalog.lifecycle.orphans import UnknownFile, delete_orphans, plan_orphans
+    from ducklake_orch.catalog.lifecycle.quarantine import (
+        QuarantinedFile,
+        delete_quarantined,
+        quarantined,
+        release_quarantined,
+    )
     from ducklake_orch.catalog.lifecycle.tags import put_tag, read_tags, remove_tag, tagged_snapshot
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

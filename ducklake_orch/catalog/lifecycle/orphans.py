@@ -13,12 +13,14 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from urllib.parse import unquote
 
 import duckdb
 
 from ducklake_orch.catalog.commit import read_leases
 from ducklake_orch.catalog.lifecycle.other_lakes import other_lakes
+from ducklake_orch.catalog.lifecycle.quarantine import Quarantine
 from ducklake_orch.catalog.metadata import Metadata, canonical, origin, paths_of_tables, scheduled_paths, text
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
@@ -103,15 +105,17 @@ def delete_orphans(
     *,
     unknown: bool = False,
     only: Collection[str] | None = None,
+    quarantine: bool = False,
     stopping: Callable[[], str | None] = lambda: None,
 ) -> Orphans:
-    """Delete the orphans.
+    """Delete the orphans, or move them into quarantine.
 
     Args:
         config: The lake.
         before: Only files that were written before this time.
         unknown: Delete the unknown files too.
         only: Delete no files but these, for example those that a plan has shown.
+        quarantine: Move the files instead of deleting them.
         stopping: Returns the reason not to delete more files, or None to go on.
 
     Raises:
@@ -127,12 +131,13 @@ def delete_orphans(
             remedy="Give each lake its own data path. Delete files of lakes that no longer exist by hand.",
         )
     wanted, failed, stopped = [*own, *unknown_files], dict[str, str](), None
+    remove = Quarantine.of(config).take_in if quarantine else partial(delete_files, config)
     deleted = list[_Stored | UnknownFile]()
     for start in range(0, len(wanted), _DELETED_AT_ONCE):
         if start and (stopped := stopping()) is not None:
             break
         part = wanted[start : start + _DELETED_AT_ONCE]
-        failed |= delete_files(config, [file.path for file in part])
+        failed |= remove([file.path for file in part])
         deleted += [file for file in part if file.path not in failed]
     gone = {file.path for file in deleted}
     left = [file for file in found.unknown if file.path not in gone]
@@ -168,7 +173,9 @@ def _find(config: LakeConfig, before: datetime) -> _Found:
         root = metadata.data_path()
     with working_connection(config) as con:
         pattern = f"SELECT file FROM glob({literal(f'{exactly(root)}**')})"
-        listed = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
+        found = [str(row[0]) for row in run(con, pattern, config, f"{doing} failed").fetchall()]
+    quarantine = Quarantine(config, root)
+    listed = [path for path in found if not quarantine.contains(path)]
     with planning(config, doing, reads=True) as metadata:
         # Read before the paths: the files of a write that ends in between are then committed and known.
         running = read_leases(metadata).write_ids

@@ -33,7 +33,14 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.column_evolution import read_as
     from ducklake_orch.catalog.metadata.column_listing import lake_columns, lake_partition_keys
     from ducklake_orch.catalog.metadata.commit_marks import marked_snapshot
-    from ducklake_orch.catalog.metadata.file_paths import Paths, as_listed, canonical, canonical_paths, refuse_unowned
+    from ducklake_orch.catalog.metadata.file_paths import (
+        QUARANTINE_FOLDER,
+        Paths,
+        as_listed,
+        canonical,
+        canonical_paths,
+        refuse_unowned,
+    )
     from ducklake_orch.catalog.metadata.hive_folders import (
         NULL_FOLDER,
         folder,

@@ -17,6 +17,8 @@ from ducklake_orch.engine.quoting import exactly, literal
 from ducklake_orch.errors import ConfigError, DuplicateFileError, FileNotUsableError
 
 Paths = str | Path | Sequence[str | Path]
+# The folder of orphans in quarantine, below the data path.
+QUARANTINE_FOLDER = "ducklake_orch_quarantine/"
 _FILES_NAMED = 20
 # Schemes that mean the same storage.
 _FAMILIES = [("s3", "s3a", "s3n"), ("gs", "gcs"), ("r2",), ("az", "azure")]

@@ -16,8 +16,6 @@ from ducklake_orch.catalog.writing import FileQuery, Workers
 class DeleteInsert(KeyedVerb):
     """A merge that replaces all rows of each key."""
 
-    lent = ()
-
     def __init__(
         self,
         con: duckdb.DuckDBPyConnection,

@@ -1,5 +1,6 @@
 """What the strategies of `lake.merge` have in common: they match rows of the table with source rows by keys."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 import duckdb
@@ -9,13 +10,13 @@ from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.search import DuckDBFinder, Losses, MatchedPositions, RowPlan, inlined_sql, placed_sql
 from ducklake_orch.catalog.verbs.merge_request import KeyedRequest
 from ducklake_orch.catalog.verbs.merge_source import MergeSource
-from ducklake_orch.catalog.writing import FileQuery, Workers, check_layout, evolved
+from ducklake_orch.catalog.writing import FileQuery, Lent, Workers, check_layout, evolved
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ObjectNotFoundError
 
 
-class KeyedVerb(DuckDBFinder):
+class KeyedVerb(DuckDBFinder, ABC):
     """A merge, both as the verb and as the finder of a row change.
 
     Args:
@@ -44,7 +45,20 @@ class KeyedVerb(DuckDBFinder):
         """Return the query for the rows of a new table."""
         return self._source.first_rows()
 
+    @property
+    def lent(self) -> Sequence[Lent]:
+        """The temporary tables that queries read besides data files."""
+        return ()
+
     # --- planning and finding ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def check(self, metadata: Metadata, table: TableDef) -> TableDef:
+        """Refuse a merge that the table does not allow; return the table as the merge will leave it."""
+
+    @abstractmethod
+    def inlined(self, plan: RowPlan, hits: MatchedPositions) -> Mapping[str, tuple[int, ...]]:
+        """Match the inlined rows; return the ids of those to retire, by inlined table."""
 
     def _target(self, metadata: Metadata, table: TableDef, keys: Mapping[str, Sequence[str]]) -> TableDef:
         """Refuse a layout or keys that are not the table's; return the table as the merge will leave it.
@@ -87,6 +101,10 @@ class KeyedVerb(DuckDBFinder):
                 self._con.execute(f"INSERT INTO {into} {query.sql}")
 
     # --- writing -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def added(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
+        """Return queries for new rows."""
 
     def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         """Return queries for the rows that replace matching rows of data files."""

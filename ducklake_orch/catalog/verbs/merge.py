@@ -64,9 +64,9 @@ def _source_and_verb(
             source = MergeSource(con, rows, request, keys, request.keys or keys, repeats=True)
             return source, DeleteInsert(con, source, request, workers)
         case HistoryRequest():
-            request, keys, unique = resolved(request, rows.types(con))
-            source = MergeSource(con, rows, request, keys, unique)
-            return source, History(con, source, request, workers)
+            history, matched, unique = resolved(request, rows.types(con))
+            source = MergeSource(con, rows, history, matched, unique)
+            return source, History(con, source, history, workers)
     raise AssertionError("every strategy has its own class")
 
 
