@@ -48,7 +48,9 @@ class MergePolicy(Model):
         default=None, gt=0, description="Size to reach; default is the lake's option."
     )
     tiers: tuple[Size, ...] | None = Field(
-        default=None, description="Sizes that divide small files into tiers; only files of one tier are merged."
+        default=None,
+        description="Sizes that divide small files into tiers; only files of one tier are merged."
+        " By default `8 MiB`, `64 MiB` and the target size.",
     )
     max_files_per_run: int = Field(default=10_000, ge=2, description="Most files that one run merges.")
     engine: Engine = Field(default="auto", description=_ENGINE)

@@ -18,8 +18,9 @@ from ducklake_orch.config.maintenance import RankPolicy
 from ducklake_orch.maintenance.results import PlannedStep
 from ducklake_orch.maintenance.run_log import MaintenanceRun
 
-# An operation of a table that had to wait in this many runs in a row comes first.
-_RUNS_UNTIL_FIRST = 3
+# An operation of a table that had to wait in this many runs in a row comes first, until such operations have this share
+# of a run's cost.
+_RUNS_UNTIL_FIRST, _SHARE_OF_WAITING = 3, 0.2
 # The latest runs that a plan learns from.
 RANKED_RUNS = 50
 _HOUR = timedelta(hours=1)
@@ -65,26 +66,40 @@ class Ranking:
         return float(2 ** -(age / policy.half_life))
 
     def ranked(self, steps: Iterable[PlannedStep]) -> list[PlannedStep]:
-        """Return steps in the order of the run; those that are skipped come last."""
-        steps = list(steps)
-        best: dict[str | None, float] = {}
+        """Return steps in the order of the run: by score, with a share for those that waited; skipped steps last."""
+        groups, skipped = dict[object, list[PlannedStep]](), list[PlannedStep]()
         for step in steps:
-            best[step.table] = max(step.score, best.get(step.table, 0))
-        # The extension needs its operations in their order: it rewrites and merges only what was flushed.
-        in_order = {step.table for step in steps if step.engine == "extension"}
+            if step.action == "skip":
+                skipped.append(step)
+            else:
+                # The extension needs its operations in their order: it rewrites and merges only what was flushed.
+                key = step.table if step.engine == "extension" else len(groups)
+                groups.setdefault(key, []).append(step)
+        by_score = sorted(groups.values(), key=lambda group: -max(step.score for step in group))
+        waiting = [group for group in by_score if self._waited(group) >= _RUNS_UNTIL_FIRST]
+        waiting.sort(key=lambda group: -self._waited(group))
+        order, done, spent, of_waiting = list[PlannedStep](), set[int](), 0, 0
+        queues = {True: iter(waiting), False: iter(by_score)}
+        while len(done) < len(by_score):
+            is_turn = of_waiting <= _SHARE_OF_WAITING * spent
+            group = next((group for group in queues[is_turn] if id(group) not in done), None)
+            if group is None:
+                group = next(group for group in queues[not is_turn] if id(group) not in done)
+            done.add(id(group))
+            cost = sum(step.cost for step in group)
+            spent += cost
+            of_waiting += cost if is_turn and self._waited(group) >= _RUNS_UNTIL_FIRST else 0
+            order += group if not is_turn else map(self._explained, group)
+        return order + skipped
 
-        def rank(step: PlannedStep) -> tuple[bool, int, float]:
-            score = best[step.table] if step.table in in_order else step.score
-            waited = self.waited.get(task_name(step), 0)
-            return step.action == "skip", -waited if waited >= _RUNS_UNTIL_FIRST else 0, -score
-
-        return sorted((self._explained(step) for step in steps), key=rank)
+    def _waited(self, group: Sequence[PlannedStep]) -> int:
+        return max(self.waited.get(task_name(step), 0) for step in group)
 
     def _explained(self, step: PlannedStep) -> PlannedStep:
         waited = self.waited.get(task_name(step), 0)
-        if step.action == "skip" or waited < _RUNS_UNTIL_FIRST:
+        if waited < _RUNS_UNTIL_FIRST:
             return step
-        return replace(step, reason=f"{step.reason}; first, because the last {waited} runs did not get to it")
+        return replace(step, reason=f"{step.reason}; the last {waited} runs did not get to it")
 
 
 def task_name(step: PlannedStep) -> str:

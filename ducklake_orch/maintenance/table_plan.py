@@ -16,6 +16,8 @@ from ducklake_orch.maintenance.results import PlannedStep
 
 # A file this close to the target is not rewritten for the sake of each small file that follows it.
 _NEARLY_FULL = 0.75
+# The sizes that divide small files into tiers by default.
+_TIERS = (8 * 1024**2, 64 * 1024**2)
 # Larger tables are left to Spark, if it is available.
 _MAX_LOCAL_BYTES = 32 * 1024**3
 TABLE_OPERATIONS = ("flush", "rewrite", "merge")
@@ -267,7 +269,7 @@ def merge_bins(
         policy: The merge policy.
         room: The most files in all bins together.
     """
-    for tier in tiers(small_files(files, target), policy):
+    for tier in tiers(small_files(files, target), policy, target):
         for part in packed(tier, target):
             taken = part[:room]
             if len(taken) >= policy.min_files:
@@ -280,13 +282,12 @@ def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
     return (file for file in files if file.bytes < target * _NEARLY_FULL)
 
 
-def tiers(files: Iterator[FileState], policy: MergePolicy) -> list[list[FileState]]:
+def tiers(files: Iterator[FileState], policy: MergePolicy, target: int) -> list[list[FileState]]:
     """Divide small files by size, so that larger ones are not rewritten for the sake of a few smaller ones."""
-    if policy.tiers is None:
-        return [list(files)]
-    found: list[list[FileState]] = [[] for _ in policy.tiers]
+    limits = policy.tiers or (*(size for size in _TIERS if size < target), target)
+    found: list[list[FileState]] = [[] for _ in limits]
     for file in files:
-        tier = bisect_right(policy.tiers, file.bytes)
+        tier = bisect_right(limits, file.bytes)
         if tier < len(found):
             found[tier].append(file)
     return found

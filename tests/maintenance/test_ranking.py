@@ -62,7 +62,7 @@ def test_a_table_counts_as_read_less_the_longer_it_is_not_written() -> None:
 
 
 @on_sqlite
-def test_a_table_that_waited_in_three_runs_comes_first(lake: DuckLake) -> None:
+def test_what_three_runs_did_not_get_to_comes_first(lake: DuckLake) -> None:
     policy: dict[str, Any] = {**MERGING, "budget_bytes": 1, "overrides": {"busy": {"rank": {"reads": 1000}}}}
     small_files(lake, "quiet", files=3)
     small_files(lake, "other", files=1)
@@ -77,6 +77,22 @@ def test_a_table_that_waited_in_three_runs_comes_first(lake: DuckLake) -> None:
         lake.maintain(operations=["flush"])  # runs of other operations and tables do not count
         lake.maintain(operations=["merge"], tables=["other"])
     assert done == [["main.busy"], ["main.busy"], ["main.busy"], ["main.quiet"], ["main.busy"]]
+
+
+def test_what_waited_gets_a_fifth_of_the_cost() -> None:
+    names = [f"{kind}{number}" for kind in ("busy", "late") for number in range(20)]
+    steps = [
+        PlannedStep("merge", name, None, "run", "", cost=100, score=float(name.startswith("busy"))) for name in names
+    ]
+    waited = {f"merge late{number}": 3 + number for number in range(20)}
+    ranked = Ranking(datetime.now(UTC), {}, None, waited).ranked(steps)
+    assert sorted(str(step.table) for step in ranked) == sorted(names)
+    first = [str(step.table) for step in ranked[:10]]
+    assert first[0] == "late19"  # the longest
+    assert sum(name.startswith("late") for name in first) == 2
+    assert [str(step.table) for step in ranked if str(step.table).startswith("late")][:4] == [
+        f"late{number}" for number in (19, 18, 17, 16)
+    ]
 
 
 @on_sqlite
