@@ -142,6 +142,33 @@ def simulate(
     return read, plain, spent
 
 
+def stream(state: Census, tiers: Sequence[str] | None, minutes: int) -> tuple[float, int, int]:
+    """Simulate a day of a small file each second.
+
+    Args:
+        state: The census of a real lake, whose tables are replaced.
+        tiers: The tiers of the policy.
+        minutes: How often maintenance runs.
+
+    Returns:
+        How often a byte is written, and the most and the last number of files after maintenance.
+    """
+    rng, ids, table = Random(1), [0], Table(0, 1, 0, 0)
+    policy = MaintenancePolicy(merge={} if tiers is None else {"tiers": tiers})
+    added = rewritten = most = 0
+    for _ in range(24 * 60 // minutes):
+        for _ in range(60 * minutes):
+            ids[0] += 1
+            table.files.append(_file(rng, ids[0], 64 * 1024))
+            added += table.files[-1].bytes
+        for step in TablePlanner(state, table.state(), policy, 10**9).plan("merge"):
+            if step.action == "run":
+                rewritten += step.bytes or 0
+                do(step, table, ids)
+        most = max(most, len(table.files))
+    return (added + rewritten) / added, most, len(table.files)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=200)
@@ -169,8 +196,8 @@ def main() -> None:
                 ("tables in turn", by_turns, False),
             ]
             print(
-                f"{given.tables} tables, {given.nights} nights, each with {given.share:.0%} of what all steps would"
-                " cost; what reads save is relative to a lake with all steps\n"
+                f"{given.tables} tables, {given.nights} nights, each with {given.share * 100:.0f} % of what all steps"
+                " would cost; what reads save is relative to a lake with all steps\n"
             )
             print("| Order of the steps | reads save | without opens of files | cost |\n|---|---|---|---|", flush=True)
             print("| all steps, every night | 100 % | 100 % | 100 % |", flush=True)
@@ -180,6 +207,13 @@ def main() -> None:
                 print(
                     f"| {name} | {saved[0]:.0%} | {saved[1]:.0%} | {spent / cost:.0%} |".replace("%", " %"), flush=True
                 )
+            print("\nA file of at most 64 KiB each second for a day\n")
+            print("| Tiers of small files | maintained every | a byte is written | most files | files at the end |")
+            print("|---|---|---|---|---|")
+            for name, tiers in (("by default", None), ("one", ["1 TiB"])):
+                for minutes in (10, 60):
+                    times, most, last = stream(state, tiers, minutes)
+                    print(f"| {name} | {minutes} minutes | {times:.1f} times | {most:,} | {last:,} |", flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
