@@ -40,10 +40,8 @@ class KeyedRequest(RowRequest):
     def _check_names(self, argument: str) -> None:
         names = getattr(self, argument)
         if isinstance(names, str) or not names:
-            example = names or "id"
-            raise ConfigError(
-                f"`{argument}` = {names!r} is not a list of names.", remedy=f'Write `{argument}=["{example}"]`.'
-            )
+            remedy = f'Write `{argument}=["{names}"]`.' if names else "A merge needs the key columns."
+            raise ConfigError(f"`{argument}` = {names!r} is not a list of names.", remedy=remedy)
         if len({folded(name) for name in names}) < len(names):
             raise ConfigError(f"`{argument}` = {names!r} names a column twice.")
 
