@@ -46,7 +46,7 @@ def test_misspelt_arguments_are_refused(
         ("ducklake/wirte_mode", "write_mode"),
         ("ducklake/snapshot_id", "Known: "),
         ("write_mod", "write_mode"),
-        ("merge_key", "merge_keys"),
+        ("merge_kes", "merge_keys"),
         ("partition-expr", "partition_expr"),
     ],
 )
