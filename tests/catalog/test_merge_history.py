@@ -297,6 +297,10 @@ def test_a_merge_with_a_key_is_not_repeated(lake: DuckLake) -> None:
     [
         ({"valid_to": "VALID_FROM"}, {}, "are the same column"),
         ({"boundary": 7}, {}, "is not a time"),
+        ({"valid_from": None}, {}, "`valid_from` = None is not the name of a column"),
+        ({"row_hash": ["h"]}, {}, "is not the name of a column"),
+        ({"keys": [5]}, {}, "is not a list of names"),
+        ({"retire_absent": "no"}, {}, "is not true or false"),
         ({"boundary": datetime(2026, 1, 1, 12, tzinfo=UTC)}, {"valid_from": "DATE"}, "is no time that `valid_from`"),
         ({"active": "never"}, {}, "`active` = never is no time"),
         ({"merge_key": ["shop"]}, {}, "no column `shop`"),
@@ -330,6 +334,59 @@ def test_two_current_rows_of_a_key_are_refused(lake: DuckLake) -> None:
     lake.execute("INSERT INTO t VALUES ('a', 5, DATE '2026-01-02', NULL)").raise_for_error()
     with pytest.raises(errors.DataError, match="valid at the same time: sku = 'a'"):
         merge(lake, prices({"b": 1}), boundary=D3)
+
+
+@catalogs(quick=[SQLITE])
+def test_rows_that_were_never_valid_are_left_alone(lake: DuckLake) -> None:
+    """Also if another row of their key begins at the same time, in any order."""
+    values = [("x", 7.0, D1, None), ("a", 0.0, D2, D2), ("a", 1.0, D2, None), ("b", 8.0, D3, D1), ("y", 9.0, D1, None)]
+    for order in (values, values[::-1]):
+        lake.create_table("t", {"sku": "VARCHAR", "price": "DOUBLE", "valid_from": "DATE", "valid_to": "DATE"})
+        names = ["sku", "price", "valid_from", "valid_to"]
+        columns = {name: [row[n] for row in order] for n, name in enumerate(names)}
+        table = pa.table(columns).cast(lake.read("t").schema)
+        lake.write(table.slice(0, 2), "t", mode="append")
+        lake.write(table.slice(2), "t", mode="append")
+        merge(lake, prices({"a": 2, "b": 3}, gone=[False, True]), boundary=D2, retire_absent=False, hard_delete="gone")
+        assert versions(lake) == sorted([*(row for row in values if row[1] != 1.0), ("a", 2, D2, None)], key=str)
+        merge(lake, prices({"a": 3, "b": 3}), boundary=D4, retire_absent=False)
+        assert versions(lake)[:3] == [("a", 0, D2, D2), ("a", 2, D2, D4), ("a", 3, D4, None)]
+        assert ("b", 8, D3, D1) in versions(lake)
+        lake.drop_table("t")
+
+
+@on_sqlite
+def test_rows_without_a_key_are_left_alone(lake: DuckLake) -> None:
+    merge(lake, prices({"a": 1}), boundary=D1)
+    lake.execute("INSERT INTO t VALUES (NULL, 1, DATE '2026-01-01', NULL), (NULL, 2, DATE '2026-01-01', NULL)")
+    merge(lake, prices({"b": 1}), boundary=D2)
+    assert versions(lake, "sku, valid_to") == [("a", D2), ("b", None), (None, None), (None, None)]
+
+
+@on_sqlite
+def test_both_times_have_one_type(lake: DuckLake) -> None:
+    lake.create_table("t", {"sku": "VARCHAR", "price": "DOUBLE", "valid_from": "TIMESTAMP", "valid_to": "DATE"})
+    with pytest.raises(errors.DataError, match="`valid_from` is TIMESTAMP, and `valid_to` is DATE"):
+        merge(lake, prices({"a": 1}), boundary=D1)
+    kinds: dict[str, Any] = {"retire_absent": False, "boundary": "valid_from", "schema_evolution": "promote"}
+    for kind, moment in ((pa.int32(), 1), (pa.int64(), 2**40), (pa.int64(), 2**41)):
+        data = pa.table({"sku": ["a"], "price": [float(moment)], "valid_from": pa.array([moment], kind)})
+        lake.merge(data, "u", ["sku"], strategy="scd2", **kinds)
+    assert rows(lake, "SELECT valid_from, valid_to FROM u ORDER BY 1") == [(1, 2**40), (2**40, 2**41), (2**41, None)]
+
+
+@on_sqlite
+def test_times_that_are_no_moments_are_refused(lake: DuckLake) -> None:
+    merge(lake, prices({"a": 1}), boundary=D1, active="9999-12-31")
+    with pytest.raises(errors.DataError, match="valid until 9999-12-31"):
+        lake.merge(prices({"a": 2}), "t", ["sku"], strategy="scd2")
+    with pytest.raises(errors.DataError, match=r"which is not before `active` = 2026-01-03"):
+        merge(lake, prices({"a": 2}), boundary=D3, active=D3)
+    endless = pa.table({"sku": ["a"], "price": [2.0], "at": ["infinity"]})
+    with pytest.raises(errors.DataError, match="Column `at` of the data has infinity"):
+        merge(lake, endless, boundary="at", retire_absent=False, schema_evolution="add")
+    with pytest.raises(errors.DataError, match="NULL in a column of `merge_key`"):
+        merge(lake, prices({"a": 2, "b": None}), boundary=D2, merge_key=["price"], active="9999-12-31")
 
 
 # --- the model -----------------------------------------------------------------------------------------------------

@@ -104,6 +104,13 @@ class History(KeyedVerb):
         named = {"keys": request.keys, "merge_key": request.merge_key or ()}
         times = {"valid_from": [request.valid_from], "valid_to": [request.valid_to]}
         target = self._target(metadata, table, named | times)
+        if request.schema_evolution == "promote":
+            since = next(column for column in target.columns if folded(column.name) == folded(request.valid_from))
+            widened = (
+                replace(column, type=since.type) if folded(column.name) == folded(request.valid_to) else column
+                for column in target.columns
+            )
+            target = replace(target, columns=tuple(widened))
         if self._columns != table.columns:  # otherwise the versions that are found stay valid
             self._match(target)
             self._columns = table.columns

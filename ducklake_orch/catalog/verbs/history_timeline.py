@@ -57,7 +57,7 @@ class Timeline:
         self._kind = duckdb_type(self.since)
         self._keys = {f"k{n}": columns[folded(key)] for n, key in enumerate(source.keys)}
         self._values = {f"v{n}": column for n, column in enumerate(self._compared(given))}
-        source.column_names(*(request.merge_key or ()))
+        self._check_merge_key()
         self._merge_key = {f"m{n}": columns[folded(key)] for n, key in enumerate(request.merge_key or ())}
         self._check_times(given)
         times = [replace(self.since, name="since"), replace(self.until, name="until", type=self.since.type)]
@@ -74,6 +74,16 @@ class Timeline:
         for name, kept in ((VERSIONS, self.version_columns), (CHANGES, self.change_columns)):
             shape = ", ".join(f"{identifier(column.name)} {duckdb_type(column)}" for column in kept)
             con.execute(f"CREATE OR REPLACE TEMP TABLE {name} ({shape})")
+
+    def _check_merge_key(self) -> None:
+        names = self._source.column_names(*(self._request.merge_key or ()))
+        if names and self._source.null_keys == "error":
+            nulls = " OR ".join(f"{identifier(name)} IS NULL" for name in names)
+            if self._con.execute(f"FROM {SOURCE} WHERE {nulls} LIMIT 1").fetchone():
+                raise DataError(
+                    f"A source row has NULL in a column of `merge_key` ({', '.join(names)}).",
+                    remedy='Leave out such rows, or match NULL like other values with `null_keys="match"`.',
+                )
 
     def _compared(self, given: Sequence[ColumnDef]) -> list[ColumnDef]:
         """Return the columns whose values make another version."""
@@ -97,11 +107,18 @@ class Timeline:
                     f"The data have a column `{column.name}`, which the merge sets.",
                     remedy="Name it in `boundary` if it says from when a row is valid; otherwise drop it.",
                 )
+        if duckdb_type(self.until) != self._kind:
+            raise DataError(
+                f"Column `{self.since.name}` is {self._kind}, and `{self.until.name}` is {duckdb_type(self.until)}.",
+                remedy="Give both the same type: `alter_table(…, change_types={…})`.",
+            )
         if isinstance(boundary, str):
             name = self._source.column_names(boundary)[0]
             kind = next(duckdb_type(column) for column in given if folded(column.name) == folded(name))
             value = identifier(name)
             wrong = f"{value} IS NULL OR CAST(TRY_CAST({value} AS {self._kind}) AS {kind}) IS DISTINCT FROM {value}"
+            if self._is_temporal:
+                wrong += f" OR NOT isfinite(TRY_CAST({value} AS {self._kind}))"
             if row := self._con.execute(f"SELECT {value} FROM {SOURCE} WHERE {wrong} LIMIT 1").fetchone():
                 raise DataError(
                     f"Column `{name}` of the data has {row[0]}, which is no time that `{self.since.name}`"
@@ -131,7 +148,7 @@ class Timeline:
     @property
     def _time(self) -> str:
         """The time at which rows end that the data no longer have: the boundary, or that of the run."""
-        if not (self._kind.startswith("TIMESTAMP") or self._kind == "DATE"):
+        if not self._is_temporal:
             raise ConfigError(
                 f"Column `{self.since.name}` is {self._kind}, which is no time.",
                 remedy="Name the column of the data that has the boundary in `boundary`, with `retire_absent` = False.",
@@ -147,6 +164,10 @@ class Timeline:
         """Return a time with a zone; one without is in UTC."""
         moment = value if value.tzinfo else value.replace(tzinfo=UTC)
         return f"CAST({literal(str(moment))} AS TIMESTAMP WITH TIME ZONE)"
+
+    @property
+    def _is_temporal(self) -> bool:
+        return self._kind.startswith("TIMESTAMP") or self._kind == "DATE"
 
     @property
     def _is_now(self) -> bool:
@@ -205,6 +226,10 @@ class Timeline:
             is_wanted = f"({is_found} OR ({absent}))"
         if self._is_now:
             is_wanted += f" AND (until IS NULL OR until > {self._time})"
+        # A row that was never valid is no version. A row without a key has no timeline.
+        is_wanted += " AND (since >= until) IS NOT TRUE"
+        if self._source.null_keys == "error":
+            is_wanted += "".join(f" AND version.{name} IS NOT NULL" for name in self._keys)
         return (
             f"SELECT {number} AS file, pos, since, until, {is_found} AS found"
             f"{''.join(f', version.{name} AS {name}' for name in (*self._keys, *self._values))}"
@@ -215,8 +240,9 @@ class Timeline:
 
     def plan_changes(self) -> None:
         """Fill `CHANGES`: what the source rows change in the versions."""
-        self._refuse_overlaps()
         keys = ", ".join(self._keys)
+        self._refuse_overlaps()
+        self._refuse_future(keys)
         by_key = f"OVER (PARTITION BY {keys} ORDER BY moment NULLS FIRST)"
         self._con.execute(f"DELETE FROM {CHANGES}")
         # Of what happens to a key at the same moment, the later kind counts: an end, a beginning, an event of the data.
@@ -274,6 +300,21 @@ class Timeline:
             f" SELECT {keys}, {moment} AS moment, 2 AS kind, true AS ends FROM {VERSIONS} WHERE NOT found"
         )
 
+    def _refuse_future(self, keys: str) -> None:
+        """Refuse ends that a forgotten `active` would explain, and events that are not before `active`."""
+        active = self._request.active
+        if active is not None:
+            query = f"SELECT moment FROM ({self._events(keys)}) WHERE moment >= {self.active} LIMIT 1"
+            if row := self._con.execute(query).fetchone():
+                raise DataError(f"The data are valid from {row[0]}, which is not before `active` = {active}.")
+        elif self._is_now:
+            query = f"SELECT until FROM {VERSIONS} WHERE until > {self._time} + INTERVAL 1 DAY LIMIT 1"
+            if row := self._con.execute(query).fetchone():
+                raise DataError(
+                    f"A row of the table is valid until {row[0]}, which is in the future.",
+                    remedy="If it is valid now, pass that time as `active`; else give a `boundary`.",
+                )
+
     def _refuse_overlaps(self) -> None:
         """Refuse a table in which two rows of a key are valid at the same time."""
         keys = ", ".join(self._keys)
@@ -286,7 +327,7 @@ class Timeline:
             values = ", ".join(f"{key.name} = {value!r}" for key, value in zip(self._keys.values(), row, strict=True))
             raise DataError(
                 f"Two rows of the table have the same keys and are valid at the same time: {values}.",
-                remedy="End one of them first: set its `valid_to`.",
+                remedy="End one of them before the other begins, or delete it.",
             )
 
 

@@ -25,6 +25,10 @@ class KeyedRequest(RowRequest):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in ("hard_delete", "row_hash", "valid_from", "valid_to"):
+            text = getattr(self, name, None)
+            if not isinstance(text, str) and (text is not None or (name.startswith("valid_") and hasattr(self, name))):
+                raise ConfigError(f"`{name}` = {text!r} is not the name of a column.")
         self._check_keys()
         self._check_value("null_keys", ("error", "match"))
         self._check_value("schema_evolution", ("error", "add", "promote"))
@@ -39,8 +43,10 @@ class KeyedRequest(RowRequest):
 
     def _check_names(self, argument: str) -> None:
         names = getattr(self, argument)
-        if isinstance(names, str) or not names:
-            remedy = f'Write `{argument}=["{names}"]`.' if names else "A merge needs the key columns."
+        are_names = isinstance(names, Sequence) and all(isinstance(name, str) for name in names)
+        if isinstance(names, str) or not names or not are_names:
+            is_text = isinstance(names, str) and names
+            remedy = f'Write `{argument}=["{names}"]`.' if is_text else "A merge needs the key columns."
             raise ConfigError(f"`{argument}` = {names!r} is not a list of names.", remedy=remedy)
         if len({folded(name) for name in names}) < len(names):
             raise ConfigError(f"`{argument}` = {names!r} names a column twice.")
@@ -125,6 +131,8 @@ class HistoryRequest(KeyedRequest):
             self._check_names("merge_key")
             if not self.retire_absent:
                 raise ConfigError("`merge_key` and `retire_absent` = False cannot be combined.")
+        if not isinstance(self.retire_absent, bool):
+            raise ConfigError(f"`retire_absent` = {self.retire_absent!r} is not true or false.")
         if folded(self.valid_from) == folded(self.valid_to):
             raise ConfigError(f"`valid_from` and `valid_to` are the same column, `{self.valid_to}`.")
         if self.boundary is not None and not isinstance(self.boundary, str | date):
