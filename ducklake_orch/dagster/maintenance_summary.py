@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ducklake_orch.config.units import in_bytes
-from ducklake_orch.maintenance.results import REPORT, MaintenanceReport, PlannedStep, add_up
+from ducklake_orch.maintenance.results import QUARANTINE, REPORT, MaintenanceReport, PlannedStep, add_up
 
 _VERBS = {
     "flush": ("Wrote", "write"),
@@ -23,8 +23,9 @@ def done(operation: str, report: MaintenanceReport) -> str:
     worked = [step for step in steps if step.status == "done"]
     failed = [step for step in steps if step.status == "failed"]
     stopped = [step for step in steps if step.status == "stopped"]
-    sentences = [f"{_VERBS[operation][0]} {work}, {report.duration_s:.1f} s." for work in _work(operation, worked)]
-    sentences += _found(worked)
+    aside, other = _apart(worked)
+    sentences = [f"{_VERBS[operation][0]} {work}, {report.duration_s:.1f} s." for work in _work(operation, other)]
+    sentences += [f"Moved {work} to quarantine." for work in _work(operation, aside)] + _found(worked)
     if failed:
         sentences.append(f"**{_count(len(failed), 'step')} failed**, the first for {failed[0].where}.")
     if stopped:
@@ -35,8 +36,15 @@ def done(operation: str, report: MaintenanceReport) -> str:
 def planned(operation: str, steps: Sequence[PlannedStep]) -> str:
     """Say what the steps of a plan would do."""
     todo = [step for step in steps if step.action == "run"]
-    sentences = [f"Would {_VERBS[operation][1]} {work}." for work in _work(operation, todo)]
+    aside, other = _apart(todo)
+    sentences = [f"Would {_VERBS[operation][1]} {work}." for work in _work(operation, other)]
+    sentences += [f"Would move {work} to quarantine." for work in _work(operation, aside)]
     return " ".join([*sentences, *_found(todo)]) or _nothing(steps)
+
+
+def _apart(steps: Sequence[PlannedStep]) -> tuple[list[PlannedStep], list[PlannedStep]]:
+    """Return the steps that move files to quarantine, and the others."""
+    return [s for s in steps if s.engine == QUARANTINE], [s for s in steps if s.engine != QUARANTINE]
 
 
 def _work(operation: str, steps: Sequence[PlannedStep]) -> list[str]:

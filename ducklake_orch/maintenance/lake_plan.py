@@ -19,9 +19,11 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.stored_sizes import bytes_of
 from ducklake_orch.maintenance.census import Census
-from ducklake_orch.maintenance.results import REPORT, PlannedStep
+from ducklake_orch.maintenance.results import QUARANTINE, REPORT, PlannedStep
 
 _MAX_REASONS = 5
+# What each action does with orphans.
+_ENGINES = {"report": REPORT, "delete": "duckdb", "quarantine": QUARANTINE}
 _ONLY_REPORTED = "; the policy only reports them"
 _FIRST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -127,7 +129,7 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
         names = ", ".join(f"`{stage.head.name}`" for stage in past[:_MAX_REASONS])
         files = [path for stage in past for path in stage.own_files]
         reason = f"the time of {len(past)} stages is over: {names}"
-        steps.append(_orphans(reason, True, files, bytes_of(config, files)))  # no guess, unlike the files below
+        steps.append(_orphans(reason, "duckdb", files, bytes_of(config, files)))  # no guess, unlike the files below
         found = replace(found, paths=tuple(path for path in found.paths if path not in files))
     if not found.paths and not found.unknown and not steps:
         reason = f"no orphaned file is older than {_age(part.older_than, source)}"
@@ -135,16 +137,16 @@ def plan_orphan_search(config: LakeConfig, policy: MaintenancePolicy, source: st
     if found.paths:
         age = _age(part.older_than, source)
         reason = f"{len(found.paths)} orphaned files of the lake's own writers are older than {age}"
-        steps.append(_orphans(f"{reason}{_aside(policy)}", part.action != "report", found.paths, found.bytes))
+        steps.append(_orphans(f"{reason}{_aside(policy)}", _ENGINES[part.action], found.paths, found.bytes))
     if found.unknown:
         reason = f"{len(found.unknown)} files may belong to another lake or program: {_summarized(found.unknown)}"
-        delete = part.action != "report" and part.unknown == "delete"
-        if delete and found.others:
+        engine = _ENGINES[part.action] if part.unknown == "delete" else REPORT
+        if engine != REPORT and found.others:
             reason += f"; they will not be deleted: {found.others[0]}"
-        elif delete:
+        elif engine != REPORT:
             reason += _aside(policy)
         paths = tuple(file.path for file in found.unknown)
-        steps.append(_orphans(reason, delete, paths, sum(file.size for file in found.unknown)))
+        steps.append(_orphans(reason, engine, paths, sum(file.size for file in found.unknown)))
     return [replace(steps[0], reason=f"{steps[0].reason}{young}"), *steps[1:]]
 
 
@@ -160,17 +162,17 @@ def _plan_quarantine(config: LakeConfig, policy: MaintenancePolicy, now: datetim
     if not files:
         return []
     reason = f"{len(files)} files have been in quarantine for {in_words(age)}"
-    return [_orphans(reason, True, [file.place for file in files], sum(file.size for file in files))]
+    return [_orphans(reason, "duckdb", [file.place for file in files], sum(file.size for file in files))]
 
 
-def _orphans(reason: str, delete: bool, paths: Sequence[str], size: int | None) -> PlannedStep:
+def _orphans(reason: str, engine: str, paths: Sequence[str], size: int | None) -> PlannedStep:
     return PlannedStep(
         "orphans",
         None,
         None,
         "run",
-        f"{reason}{_ONLY_REPORTED * (not delete)}",
-        engine="duckdb" if delete else REPORT,
+        f"{reason}{_ONLY_REPORTED * (engine == REPORT)}",
+        engine=engine,
         files_in=len(paths),
         bytes=size,
         paths=tuple(paths),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 Status = Literal["done", "failed", "skipped", "stopped", "planned"]
 # The engine of a step that only reports.
 REPORT = "report"
+# The engine of a step that moves files aside.
+QUARANTINE = "quarantine"
 _SUMMED = ("files_in", "files_out", "bytes", "rows", "deletions", "snapshots")
 
 
@@ -27,7 +29,8 @@ class PlannedStep(Result):
         partition: The values of the partition by key; None for the whole table.
         action: Whether the step is run or skipped.
         reason: Why it is run or skipped.
-        engine: `extension`, `duckdb` (ducklake-orch in this process) or `spark`; `report` for a step that only reports.
+        engine: `extension`, `duckdb` (ducklake-orch in this process) or `spark`; `report` for a step that only reports,
+            and `quarantine` for one that moves files aside.
         files_in: Number of files that are read, retired or deleted.
         files_out: Number of files that are written; None if it depends on the rows.
         bytes: Size of the files that are read, retired or deleted; None if unknown.
@@ -190,7 +193,11 @@ class MaintenanceReport(Result):
             name: sum(operation.status == name for operation in self.operations)
             for name in ("done", "failed", "stopped")
         }
-        deleting = [report for report in done if report.operation in ("cleanup", "orphans") and report.engine != REPORT]
+        deleting = [
+            report
+            for report in done
+            if report.operation in ("cleanup", "orphans") and report.engine not in (REPORT, QUARANTINE)
+        ]
         freed = sum(report.bytes or 0 for report in deleting)
         return add_up(done) | counts | {"bytes_freed": freed}
 

@@ -22,7 +22,7 @@ from ducklake_orch.catalog.transactions import discard_past_stages
 from ducklake_orch.errors import StorageBusyError
 from ducklake_orch.maintenance import extension_steps
 from ducklake_orch.maintenance.lake_plan import before, retention
-from ducklake_orch.maintenance.results import REPORT
+from ducklake_orch.maintenance.results import QUARANTINE, REPORT
 from ducklake_orch.maintenance.step_context import Done, Work
 
 T = TypeVar("T")
@@ -134,9 +134,10 @@ def _clean_up(work: Work) -> Done:
 def _delete_orphans(work: Work) -> Done:
     policy, paths = work.policy.orphans, frozenset(work.step.paths)
     if any(f"/{QUARANTINE_FOLDER}" in path for path in paths):
-        failed = delete_quarantined(work.config, work.step.paths)
-        return _deleted(work, [path for path in work.step.paths if path not in failed], failed, work.step.bytes)
-    aside = policy.action == "quarantine"
+        deleted, failed = delete_quarantined(work.config, work.step.paths)
+        if deleted or failed:
+            return _deleted(work, deleted, failed, work.step.bytes)
+    aside = work.step.engine == QUARANTINE
     limit, unknown = before(work.planned_at, policy.older_than), policy.unknown == "delete"
     discarded = discard_past_stages(work.config)
     done = delete_orphans(work.config, limit, unknown=unknown, only=paths, quarantine=aside, stopping=work.stopping)
@@ -173,5 +174,6 @@ _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
     ("expire", "duckdb"): _expire,
     ("cleanup", "duckdb"): _clean_up,
     ("orphans", "duckdb"): _delete_orphans,
+    ("orphans", QUARANTINE): _delete_orphans,
     ("orphans", REPORT): lambda work: Done(work.step),
 }

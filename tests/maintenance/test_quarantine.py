@@ -11,6 +11,7 @@ import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy, errors
 from ducklake_orch.catalog.search import planning
+from ducklake_orch.dagster import maintenance_summary
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from tests.support.backends import backends, on_sqlite
@@ -55,8 +56,10 @@ def search(lake: DuckLake, policy: MaintenancePolicy = ASIDE) -> list[str]:
 def test_orphans_are_moved_aside_and_come_back(lake: DuckLake) -> None:
     filled(lake)
     first, second = orphan(lake), orphan(lake, "main/t/day=2026-01-01/", "42 AS a")
-    (reason,) = search(lake)
-    assert reason.endswith("they stay in quarantine for 30 days")
+    report = lake.maintain(ASIDE, operations=["orphans"]).raise_for_error()
+    assert report.operations[0].reason.endswith("they stay in quarantine for 30 days")
+    assert report.totals["bytes_freed"] == 0
+    assert maintenance_summary.done("orphans", report).startswith("Moved 2 files (")
     files = lake.quarantined()
     assert {file.path for file in files} == {first, second}
     assert {file.since for file in files} == {datetime.now(UTC).date()}

@@ -164,10 +164,16 @@ def quarantined(config: LakeConfig, before: date | None = None) -> list[Quaranti
     return [file for file in Quarantine.of(config).files() if before is None or file.since < before]
 
 
-def delete_quarantined(config: LakeConfig, places: Sequence[str]) -> Mapping[str, str]:
-    """Delete files in quarantine; return the reason for each one that could not be deleted."""
+def delete_quarantined(config: LakeConfig, places: Sequence[str]) -> tuple[list[str], Mapping[str, str]]:
+    """Delete those of some files that are in quarantine.
+
+    Returns:
+        The deleted files, and the reason for each one that could not be deleted.
+    """
     quarantine = Quarantine.of(config)
-    return delete_files(config, [place for place in places if quarantine.contains(place)])
+    held = [place for place in places if quarantine.contains(place)]
+    failed = delete_files(config, held)
+    return [place for place in held if place not in failed], failed
 
 
 def release_quarantined(config: LakeConfig, paths: Collection[str] | None) -> list[QuarantinedFile]:
