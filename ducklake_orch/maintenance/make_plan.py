@@ -81,6 +81,8 @@ def _table_steps(
     state: Census, policy: MaintenancePolicy, selection: Selection, distributed: bool
 ) -> list[PlannedStep]:
     """Plan the steps of tables in the order of the run: what pays off first comes first."""
+    if not any(map(selection.wants, TABLE_OPERATIONS)):
+        return []
     ranking, in_use = _ranking(state), tables_in_use(state.metadata)
     tables = [table for table in state.tables if selection.wants_table(table.name)]
 

@@ -24,8 +24,8 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.search import MatchedPositions, RowPlan, inlined_sql, placed_sql
-from ducklake_orch.catalog.verbs.history_timeline import CHANGES, DELETE, INSERT, UPDATE, VERSIONS, Timeline
-from ducklake_orch.catalog.verbs.keyed_verb import KeyedVerb
+from ducklake_orch.catalog.verbs.history_timeline import CHANGES, VERSIONS, Timeline
+from ducklake_orch.catalog.verbs.keyed_verb import DELETE, INSERT, UPDATE, UpdatingVerb
 from ducklake_orch.catalog.verbs.merge_request import HistoryRequest
 from ducklake_orch.catalog.verbs.merge_source import SOURCE, MergeSource
 from ducklake_orch.catalog.writing import FileQuery, Lent, Workers, columns_of
@@ -62,9 +62,10 @@ def _boundary(given: str | date | None, columns: Sequence[str]) -> str | date | 
     return given
 
 
-class History(KeyedVerb):
+class History(UpdatingVerb):
     """A merge that ends versions of rows and begins new ones."""
 
+    actions = CHANGES
     _timeline: Timeline
 
     def __init__(
@@ -153,10 +154,6 @@ class History(KeyedVerb):
     def lent(self) -> Sequence[Lent]:
         """The temporary tables that queries read besides data files."""
         return [Lent(CHANGES, self._timeline.change_columns, "file, pos"), self._source.lent_table]
-
-    def _updated(self) -> set[int]:
-        query = f"SELECT DISTINCT file FROM {CHANGES} WHERE action = {UPDATE}"
-        return {int(row[0]) for row in self._con.execute(query).fetchall()}
 
     def _update_sql(self, plan: RowPlan, number: int, rows: str, row_key: str) -> str:
         """Return the query for versions that end, or get other values."""

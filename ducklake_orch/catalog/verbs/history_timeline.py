@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 
 from ducklake_orch.catalog.metadata import ColumnDef, TableDef, duckdb_type
+from ducklake_orch.catalog.verbs.keyed_verb import DELETE, INSERT, UPDATE
 from ducklake_orch.catalog.verbs.merge_request import HistoryRequest
 from ducklake_orch.catalog.verbs.merge_source import ADDED_FIELDS, SOURCE, MergeSource
 from ducklake_orch.catalog.writing import integers
@@ -23,7 +24,6 @@ from ducklake_orch.errors import ConfigError, DataError
 VERSIONS = "__ducklake_orch_versions"
 # What changes: versions that end, get other values (those of source row `n`) or are deleted, and source rows to insert.
 CHANGES = "__ducklake_orch_changes"
-UPDATE, DELETE, INSERT = 1, 2, 3
 
 
 class Timeline:

@@ -15,6 +15,9 @@ from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ObjectNotFoundError
 
+# What a merge does to a row.
+KEEP, UPDATE, DELETE, INSERT = range(4)
+
 
 class KeyedVerb(DuckDBFinder, ABC):
     """A merge, both as the verb and as the finder of a row change.
@@ -108,6 +111,25 @@ class KeyedVerb(DuckDBFinder, ABC):
 
     def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
         """Return queries for the rows that replace matching rows of data files."""
+        return []
+
+    def changed_inlined(self, plan: RowPlan, hits: MatchedPositions) -> list[str]:
+        """Return queries for the rows that replace inlined rows."""
+        return []
+
+
+class UpdatingVerb(KeyedVerb):
+    """A merge that gives rows other values.
+
+    Attributes:
+        actions: The temporary table that says what happens to rows: `file`, `pos` and `action`. A file is the id of a
+            data file, or the negative number of an inlined table.
+    """
+
+    actions: str
+
+    def changed(self, plan: RowPlan, losses: Losses, hits: MatchedPositions) -> list[FileQuery]:
+        """Return queries for the rows that replace matching rows of data files."""
         ids, position = self._updated(), position_name(plan.scan.needed)
         return [
             FileQuery(
@@ -127,9 +149,10 @@ class KeyedVerb(DuckDBFinder, ABC):
         ]
 
     def _updated(self) -> set[int]:
-        """Return where rows get other values: ids of data files, and negative numbers of inlined tables."""
-        return set()
+        query = f"SELECT DISTINCT file FROM {self.actions} WHERE action = {UPDATE}"
+        return {int(row[0]) for row in self._con.execute(query).fetchall()}
 
+    @abstractmethod
     def _update_sql(self, plan: RowPlan, number: int, rows: str, row_key: str) -> str:
         """Return the query for the rows that replace others.
 
@@ -139,4 +162,3 @@ class KeyedVerb(DuckDBFinder, ABC):
             rows: The relation to put after FROM.
             row_key: The column that identifies a row in it: a position or a row id.
         """
-        raise NotImplementedError

@@ -16,7 +16,7 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.scan import ScanPlan, changing_function, parse_predicate, parse_value
 from ducklake_orch.catalog.search import MatchedPositions, RowPlan, inlined_sql, placed_sql
-from ducklake_orch.catalog.verbs.keyed_verb import KeyedVerb
+from ducklake_orch.catalog.verbs.keyed_verb import DELETE, KEEP, UPDATE, UpdatingVerb
 from ducklake_orch.catalog.verbs.merge_request import UpsertRequest
 from ducklake_orch.catalog.verbs.merge_source import SOURCE, SPOOLED, MergeSource
 from ducklake_orch.catalog.writing import FileQuery, Lent, Workers, columns_of, integers
@@ -27,11 +27,12 @@ from ducklake_orch.errors import DataError, ObjectNotFoundError
 # The matches: a row of the table, the number of the source row with the same keys, and the action for the pair.
 _MATCHES = "__ducklake_orch_matches"
 _MATCH_COLUMNS = integers("file", "pos", "n", "action")
-_UPDATE, _DELETE, _KEEP = 1, 2, 0
 
 
-class Upsert(KeyedVerb):
+class Upsert(UpdatingVerb):
     """A merge that has at most one source row for each key."""
+
+    actions = _MATCHES
 
     def __init__(
         self, con: duckdb.DuckDBPyConnection, source: MergeSource, request: UpsertRequest, workers: Workers | None
@@ -104,10 +105,10 @@ class Upsert(KeyedVerb):
         self._deletes = "false"
         if mark is not None:
             self._deletes = f"source.{mark}"
-            cases.append(f"WHEN source.{mark} THEN {_DELETE}")
+            cases.append(f"WHEN source.{mark} THEN {DELETE}")
         for what, text, outcome in (
-            ("delete_condition", request.delete_condition, f"THEN {_DELETE}"),
-            ("matched_condition", request.matched_condition, f"IS NOT TRUE THEN {_KEEP}"),
+            ("delete_condition", request.delete_condition, f"THEN {DELETE}"),
+            ("matched_condition", request.matched_condition, f"IS NOT TRUE THEN {KEEP}"),
         ):
             if text is not None:
                 condition = parse_predicate(con, text, sides, what)
@@ -115,7 +116,7 @@ class Upsert(KeyedVerb):
                 cases.append(f"WHEN {condition.sql} {outcome}")
                 if what == "delete_condition":
                     self._deletes += f" OR {condition.sql}"
-        action = {"keep": _KEEP, "delete": _DELETE}.get(str(request.when_matched), _UPDATE)
+        action = {"keep": KEEP, "delete": DELETE}.get(str(request.when_matched), UPDATE)
         return f"CASE {' '.join(cases)} ELSE {action} END" if cases else str(action)
 
     # --- finding -------------------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ class Upsert(KeyedVerb):
         self._collect(plan, queries, _MATCH_COLUMNS, _MATCHES)
         searched = ", ".join(str(file.data_file_id) for file in files)
         self._refuse_ambiguous(f"FROM {_MATCHES} WHERE file IN ({searched})")
-        changed = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {_KEEP}"
+        changed = f"FROM {_MATCHES} WHERE file IN ({searched}) AND action <> {KEEP}"
         self._con.execute(f"INSERT INTO {hits.TABLE} SELECT file, pos {changed}")
 
     def _refuse_ambiguous(self, matches: str) -> None:
@@ -162,7 +163,7 @@ class Upsert(KeyedVerb):
         same = self._source.keys_match_sql((f"target.{key}", f"source.{key}") for key in keys)
         by_source = self._request.when_not_matched_by_source == "delete"
         n = self._source.number
-        action = f"CASE WHEN source.{n} IS NULL THEN {_DELETE} ELSE {self._action} END" if by_source else self._action
+        action = f"CASE WHEN source.{n} IS NULL THEN {DELETE} ELSE {self._action} END" if by_source else self._action
         return (
             f"SELECT {number} AS file, target.{row_key} AS pos, source.{n} AS n, {action} AS action"
             f" FROM {rows} AS target {'LEFT ' if by_source else ''}JOIN {SOURCE} AS source"
@@ -175,15 +176,11 @@ class Upsert(KeyedVerb):
         retired = {}
         for number, (name, rows) in enumerate(zip(plan.inlined, inlined_sql(self._con, plan), strict=True), 1):
             self._con.execute(f"INSERT INTO {_MATCHES} {self._match(-number, rows, row_id_name(plan.table.columns))}")
-            changed = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {_KEEP}"
+            changed = f"SELECT pos FROM {_MATCHES} WHERE file = {-number} AND action <> {KEEP}"
             retired[name] = tuple(int(row[0]) for row in self._con.execute(changed).fetchall())
         return retired
 
     # --- writing -------------------------------------------------------------------------------------------------
-
-    def _updated(self) -> set[int]:
-        query = f"SELECT DISTINCT file FROM {_MATCHES} WHERE action = {_UPDATE}"
-        return {int(row[0]) for row in self._con.execute(query).fetchall()}
 
     def _update_sql(self, plan: RowPlan, number: int, rows: str, row_key: str) -> str:
         known = {column.name for column in plan.table.columns}
@@ -195,7 +192,7 @@ class Upsert(KeyedVerb):
         row_id = f"target.{row_id_name(plan.table.columns)} AS {row_id_name(plan.target.columns)}"
         return (
             f"SELECT {values}, {row_id} FROM {rows} AS target JOIN {_MATCHES} AS m"
-            f" ON m.file = {number} AND m.pos = target.{row_key} AND m.action = {_UPDATE}"
+            f" ON m.file = {number} AND m.pos = target.{row_key} AND m.action = {UPDATE}"
             f" JOIN {SOURCE} AS source ON source.{self._source.number} = m.n"
         )
 
