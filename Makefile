@@ -142,7 +142,7 @@ define measure
 	@set -o pipefail; $(1) -m tests.benchmarks.bench_$(2) $(ARGS) | tee build/bench/$(2).part
 	@mv build/bench/$(2).part build/bench/$(2).md
 endef
-BENCHES := bench-spark bench-sql bench-rows bench-maintenance bench-dagster bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan bench-upkeep
+BENCHES := bench-spark bench-sql bench-rows bench-maintenance bench-layout bench-dagster bench-large bench-connect bench-commit bench-appends bench-transactions bench-plan bench-upkeep
 
 .PHONY: dbt
 dbt: .venv-dbt/.dbt ## Set up dbt and dagster-dbt, in an environment of their own; their examples are skipped without
@@ -165,8 +165,8 @@ bench-large bench-connect bench-commit bench-appends bench-transactions bench-pl
 	@grep -v -E '^(pyspark|py4j)==' constraints.txt > build/constraints-spark.txt
 	$(call install,build/constraints-spark.txt,-e . pandas -r tests/benchmarks/requirements-spark.txt)
 
-.PHONY: bench-spark bench-sql bench-rows bench-maintenance
-bench-spark bench-sql bench-rows bench-maintenance: bench-%: .venv-spark/.bench ## Measure a part, against Iceberg and Delta
+.PHONY: bench-spark bench-sql bench-rows bench-maintenance bench-layout
+bench-spark bench-sql bench-rows bench-maintenance bench-layout: bench-%: .venv-spark/.bench ## Measure a part, against Iceberg and Delta
 	$(call measure,.venv-spark/bin/python,$*)
 
 .venv-dagster/.bench: .venv-dagster/bin/python $(PACKAGE) constraints.txt tests/benchmarks/requirements-dagster.txt

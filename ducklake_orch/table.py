@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ducklake_orch.results import Column, Partition, Snapshot, TableFile, TableStats
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from ducklake_orch.catalog.metadata import Metadata, TableDef
     from ducklake_orch.facade.lake_base import LakeBase
@@ -45,6 +45,23 @@ class LakeTable:
 
         with self._looking(snapshot, as_of, tag) as (metadata, table, _):
             return table_columns(metadata, table)
+
+    def set_cluster_by(self, columns: "Sequence[str]") -> None:
+        """Set the columns by which maintenance clusters the rows, so that conditions on any of them need few files.
+
+        Existing files stay as they are until maintenance, whose operation `layout` clusters them step by step.
+
+        Args:
+            columns: Up to four columns; an empty list removes them.
+
+        Examples:
+            >>> lake.table("orders").set_cluster_by(["region", "price"])
+            >>> [str(option) for option in lake.options() if option.name == "cluster_by"]
+            ['cluster_by = ["region", "price"] of table main.orders']
+        """
+        from ducklake_orch.catalog.lifecycle import set_cluster_keys
+
+        set_cluster_keys(self.lake.config, self.name, columns)
 
     def history(self, limit: int | None = None, *, rows: bool = False) -> list[Snapshot]:
         """List the snapshots that changed this table, newest first.

@@ -38,6 +38,7 @@ NOTES = {
     ),
     "rewrite": Note("Rewrites data files that have many deleted rows.", _FILES, _MEMORY),
     "merge": Note("Merges small data files.", _FILES, _MEMORY),
+    "layout": Note("Clusters data files by the cluster keys or sort keys of their tables.", _FILES, _MEMORY),
     "expire": Note(
         "Expires old snapshots, as the policy's `expire` says.",
         "another program locks the catalog for longer than `lock_timeout`",

@@ -79,7 +79,8 @@ class DuckLakeMaintenanceOperator(LakeOperator):
             return _result(report.to_dict())
 
     def _policy(self, own: MaintenancePolicy) -> MaintenancePolicy:
-        engine = None if self.engine is None else {name: {"engine": self.engine} for name in ("merge", "rewrite")}
+        names = ("merge", "rewrite") if self.engine == "extension" else ("merge", "rewrite", "layout")
+        engine = None if self.engine is None else {name: {"engine": self.engine} for name in names}
         return read_policy(engine, read_policy(self.policy, own))
 
 
@@ -159,6 +160,27 @@ class DuckLakeMergeFilesOperator(SingleOperationOperator, operation="merge"):
     ) -> None:
         sizes = {"target_file_size": target_file_size, "max_files_per_run": max_files_per_run}
         super().__init__(min_files=min_files, **sizes, **kwargs)
+
+
+class DuckLakeLayoutOperator(SingleOperationOperator, operation="layout"):
+    """Clusters the files of tables by their cluster keys or sort keys.
+
+    Args:
+        cluster_by: Columns to cluster by, instead of the keys of the tables.
+        max_depth: Skip partitions where a value is in at most this many times the necessary files.
+        max_bytes: The most bytes that are clustered together, for example `16 GiB`.
+        **kwargs: Arguments of `SingleOperationOperator`.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster_by: Sequence[str] | None = None,
+        max_depth: float | str | None = None,
+        max_bytes: Number = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(cluster_by=cluster_by, max_depth=max_depth, max_bytes=max_bytes, **kwargs)
 
 
 class DuckLakeExpireOperator(SingleOperationOperator, operation="expire"):

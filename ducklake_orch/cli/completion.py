@@ -8,7 +8,7 @@ OUTSIDE = ("error", "drop")
 SCHEMA_EVOLUTION = ("error", "add", "promote")
 ENGINES = ("auto", "duckdb", "native")
 DISTRIBUTIONS = ("auto", "none", "hash", "range")
-OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
+OPERATIONS = ("flush", "rewrite", "merge", "layout", "expire", "cleanup", "orphans")
 
 
 def one_of(names: tuple[str, ...]) -> Callable[[str], list[str]]:

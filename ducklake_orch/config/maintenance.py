@@ -15,7 +15,7 @@ from ducklake_orch.errors import MaintenanceFloorError, ObjectNotFoundError
 
 Engine = Literal["auto", "extension", "duckdb", "spark"]
 
-OPERATIONS = ("flush", "rewrite", "merge", "expire", "cleanup", "orphans")
+OPERATIONS = ("flush", "rewrite", "merge", "layout", "expire", "cleanup", "orphans")
 # Below these ages, data that a running writer or reader needs cannot be distinguished from unneeded data.
 FLOORS = {"expire": timedelta(hours=1), "cleanup": timedelta(hours=1), "orphans": timedelta(hours=24)}
 # A table's name, with wildcards, or an exact pair of schema and table.
@@ -60,6 +60,25 @@ class MergePolicy(Model):
         if self.tiers is not None and (not self.tiers or list(self.tiers) != sorted(set(self.tiers))):
             raise ValueError("`tiers` must be increasing sizes, such as `1 MiB, 10 MiB, 64 MiB`")
         return self
+
+
+class LayoutPolicy(Model):
+    """Cluster the files of tables that have cluster keys or sort keys, so that conditions on these need few files."""
+
+    enabled: bool = Field(default=True, description="Whether this operation runs.")
+    cluster: Literal["off", "keys"] = Field(
+        default="keys", description="Whether tables are clustered by their cluster keys, or else by their sort keys."
+    )
+    cluster_by: tuple[str, ...] | None = Field(
+        default=None, max_length=4, description="Cluster keys; default is those of the table."
+    )
+    max_depth: float = Field(
+        default=4,
+        ge=1,
+        description="Skip a partition where a value is in at most this many times the necessary files.",
+    )
+    max_bytes: Size = Field(default=16 * 1024**3, gt=0, description="Most bytes that are clustered together.")
+    engine: Literal["auto", "duckdb", "spark"] = Field(default="auto", description="As for `merge`.")
 
 
 class ExpirePolicy(Model):
@@ -128,6 +147,10 @@ class HealthPolicy(Model):
     )
     files_per_partition: tuple[int, int] = Field(default=(100, 1_000), description="Files in the fullest partition.")
     delete_share: tuple[float, float] = Field(default=(0.2, 0.5), description="Share of deleted rows in a table.")
+    depth: tuple[float, float] = Field(
+        default=(4, 16),
+        description="How many times the necessary files hold a value of a cluster key or sort key.",
+    )
     inlined_rows: tuple[int, int] = Field(default=(10_000, 100_000), description="Inlined rows, only in the catalog.")
     snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots that can be expired.")
     snapshot_age: tuple[Duration, Duration] = Field(
@@ -160,6 +183,7 @@ class TablePolicy(Model):
     flush: FlushPolicy | None = Field(default=None, description="How their inlined rows are flushed.")
     rewrite: RewritePolicy | None = Field(default=None, description="How their files with deletions are rewritten.")
     merge: MergePolicy | None = Field(default=None, description="How their small files are merged.")
+    layout: LayoutPolicy | None = Field(default=None, description="How their files are clustered.")
     expire: TableExpirePolicy | None = Field(default=None, description="How long their history is kept at least.")
     health: HealthPolicy | None = Field(default=None, description="When they are healthy.")
     rank: RankPolicy | None = Field(default=None, description="How their steps are ranked, such as `reads` per day.")
@@ -174,6 +198,7 @@ class MaintenancePolicy(Model):
     flush: FlushPolicy = Field(default_factory=FlushPolicy, description="Inlined rows.")
     rewrite: RewritePolicy = Field(default_factory=RewritePolicy, description="Files with many deletions.")
     merge: MergePolicy = Field(default_factory=MergePolicy, description="Small files.")
+    layout: LayoutPolicy = Field(default_factory=LayoutPolicy, description="Files that are not clustered.")
     expire: ExpirePolicy = Field(default_factory=ExpirePolicy, description="Old snapshots.")
     cleanup: CleanupPolicy = Field(default_factory=CleanupPolicy, description="Files that no snapshot needs.")
     orphans: OrphansPolicy = Field(default_factory=OrphansPolicy, description="Files that the catalog does not know.")

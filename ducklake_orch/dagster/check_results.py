@@ -10,8 +10,9 @@ from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.maintenance.health import HELPS
 from ducklake_orch.maintenance.health_report import HealthFinding, HealthReport
 from ducklake_orch.maintenance.selection import Selection
+from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS
 
-TABLE_METRICS = tuple(metric for metric, operation in HELPS.items() if operation in ("merge", "rewrite", "flush"))
+TABLE_METRICS = tuple(metric for metric, operation in HELPS.items() if operation in TABLE_OPERATIONS)
 LAKE_METRICS = tuple(metric for metric in HELPS if metric not in TABLE_METRICS)
 
 

@@ -18,6 +18,7 @@ _FIGURES = {
     "flush": frozenset({"files_out", "rows", "deletions"}),
     "rewrite": _FILES,
     "merge": _FILES,
+    "layout": _FILES,
     "expire": frozenset({"files_in", "bytes", "snapshots"}),
     "cleanup": frozenset({"files_in", "bytes_freed"}),
     "orphans": frozenset({"files_in", "bytes_freed"}),

@@ -9,6 +9,7 @@ _VERBS = {
     "flush": ("Wrote", "write"),
     "rewrite": ("Rewrote", "rewrite"),
     "merge": ("Merged", "merge"),
+    "layout": ("Clustered", "cluster"),
     "expire": ("Expired", "expire"),
     "cleanup": ("Deleted", "delete"),
     "orphans": ("Deleted", "delete"),
@@ -60,7 +61,7 @@ def _work(operation: str, steps: Sequence[PlannedStep]) -> list[str]:
             words = [_count(total[name], name.removesuffix("s")) for name in ("rows", "deletions") if total[name]]
             written = f" to {_count(total['files_out'], 'file')}" if known and total["rows"] else ""
             return [f"{' and '.join(words) or 'no rows'} of {_tables(working)}{written}"]
-        case "rewrite" | "merge":
+        case "rewrite" | "merge" | "layout":
             written = f" into {total['files_out']}" if known else ""
             return [f"{files} of {_tables(working)}{written} ({size})"]
         case "expire":

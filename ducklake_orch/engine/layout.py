@@ -17,6 +17,9 @@ from ducklake_orch.install_commands import install_extra
 _NOT_NULL = " NOT NULL"
 # The ids of the types that have no defaults.
 _NESTED = ("list", "array", "struct", "map", "union")
+# Further types of whose values the catalog has no bounds.
+_WITHOUT_BOUNDS = ("variant", "geometry", "interval", "blob", "bit")
+_MOST_CLUSTER_KEYS = 4
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
 _TEMPORAL = dict.fromkeys(("year", "month", "day"), "DATE|TIMESTAMP") | {"hour": "TIMESTAMP"}
 _CALL = re.compile(r"\s*(\w+)\s*\((.*)\)\s*", re.DOTALL)
@@ -139,6 +142,36 @@ def _sort_term(spec: str, columns: Sequence[str]) -> SortTerm:
                 f"The sort key `{spec}` uses `{unknown}`, which is not a column.", remedy=nearest(unknown, columns)
             )
     return SortTerm(sql, (direction or "").upper(), f"NULLS {nulls.upper()}" if nulls else "")
+
+
+def cluster_columns(specs: Sequence[str], columns: Mapping[str, str]) -> list[str]:
+    """Return the columns that cluster keys name.
+
+    Args:
+        specs: The keys.
+        columns: The DuckDB types of all columns, by name.
+
+    Raises:
+        ConfigError: When a key is not a column, has a type without bounds, or is one too many.
+    """
+    names = list[str]()
+    for spec in _listed("cluster_by", specs):
+        if (name := _column(spec, columns)) is None:
+            raise ConfigError(f"The cluster key `{spec}` is not a column.", remedy=nearest(spec, columns))
+        if name in names:
+            raise ConfigError(f"The cluster key `{name}` is given twice.")
+        if duckdb.sqltype(columns[name].removesuffix(_NOT_NULL)).id in (*_NESTED, *_WITHOUT_BOUNDS):
+            raise ConfigError(
+                f"`{name}` is {columns[name]} and cannot be a cluster key.",
+                remedy="The catalog has bounds only of numbers, texts, times and the like.",
+            )
+        names.append(name)
+    if len(names) > _MOST_CLUSTER_KEYS:
+        raise ConfigError(
+            f"{len(names)} cluster keys are too many.",
+            remedy=f"Choose the {_MOST_CLUSTER_KEYS} columns that most queries have conditions on, or fewer.",
+        )
+    return names
 
 
 def used_columns(expression: str) -> list[str]:

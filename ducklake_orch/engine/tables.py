@@ -8,6 +8,7 @@ from ducklake_orch.engine.exactly_once import Write, commit, refuse_read_only, r
 from ducklake_orch.engine.introspection import options as stored_options
 from ducklake_orch.engine.introspection import tables
 from ducklake_orch.engine.layout import (
+    cluster_columns,
     column_comments,
     column_types,
     comment_sql,
@@ -28,6 +29,7 @@ def create_table(
     defaults: Mapping[str, Any],
     partition_by: Sequence[str] | None,
     sort_by: Sequence[str] | None,
+    cluster_by: Sequence[str] | None,
     comment: str | None,
     options: Mapping[str, Scalar],
     if_not_exists: bool,
@@ -39,6 +41,7 @@ def create_table(
         check_option(option, value, scoped=True)
     with open_session(config) as session:
         types = column_types(schema, session.instance.root)
+        cluster_columns(cluster_by or (), types)  # checked before anything is created
         create = create_table_sql(
             config.alias,
             name,

@@ -23,6 +23,7 @@ class TableVerbs(LakeBase):
         defaults: Mapping[str, Any] | None = None,
         partition_by: Sequence[str] | None = None,
         sort_by: Sequence[str] | None = None,
+        cluster_by: Sequence[str] | None = None,
         comment: str | None = None,
         options: Mapping[str, Scalar] | None = None,
         if_not_exists: bool = False,
@@ -36,6 +37,7 @@ class TableVerbs(LakeBase):
             defaults: Values of rows that do not name a column, by column.
             partition_by: Keys such as `year(ts)`, `bucket(16, id)`, `region`.
             sort_by: Keys such as `ts desc nulls last`, `lower(region)`.
+            cluster_by: Up to four columns by which maintenance clusters the rows; see `LakeTable.set_cluster_by`.
             comment: A description of the table.
             options: Persisted options of this table.
             if_not_exists: Leave an existing table of that name as it is.
@@ -46,6 +48,7 @@ class TableVerbs(LakeBase):
             >>> [column.partition for column in lake.table("events").schema()]
             [None, 'day']
         """
+        from ducklake_orch.catalog.lifecycle import set_cluster_keys
         from ducklake_orch.engine.quoting import table_name
         from ducklake_orch.engine.tables import create_table
 
@@ -56,11 +59,14 @@ class TableVerbs(LakeBase):
             defaults=defaults or {},
             partition_by=partition_by,
             sort_by=sort_by,
+            cluster_by=cluster_by,
             comment=comment,
             options=options or {},
             if_not_exists=if_not_exists,
             info=commit or CommitInfo(),
         )
+        if cluster_by is not None:
+            set_cluster_keys(self.config, table_name(table), cluster_by)
 
     def alter_table(
         self,

@@ -29,6 +29,7 @@ from ducklake_orch.maintenance.health_report import (
 )
 from ducklake_orch.maintenance.lake_figures import counted
 from ducklake_orch.maintenance.lake_plan import retention
+from ducklake_orch.maintenance.layout import Layout, layouts, worst_depth
 from ducklake_orch.maintenance.run_log import known_orphans, last_run
 from ducklake_orch.maintenance.selection import Selection
 from ducklake_orch.maintenance.table_plan import merge_bins, target_size
@@ -47,6 +48,7 @@ HELPS = {
     "small_file_ratio": "merge",
     "files_per_partition": "merge",
     "delete_share": "rewrite",
+    "depth": "layout",
     "inlined_rows": "flush",
     "snapshot_count": "expire",
     "snapshot_age": "expire",
@@ -141,12 +143,15 @@ def graded(config: LakeConfig, policy: MaintenancePolicy, measured: Measured) ->
 
 
 def _tables(state: Census, policy: MaintenancePolicy) -> list[TableHealth]:
-    written = last_writes(state.metadata)
+    written, clustered = last_writes(state.metadata), layouts(state, policy)
     ages = {table.table_id: max(0.0, state.age(written[table.table_id]).total_seconds()) for table in state.tables}
-    return [_table(table, policy.of_table(*table.name), ages[table.table_id]) for table in state.tables]
+    return [
+        _table(table, policy.of_table(*table.name), ages[table.table_id], clustered.get(table.table_id))
+        for table in state.tables
+    ]
 
 
-def _table(table: TableState, policy: MaintenancePolicy, write_age: float) -> TableHealth:
+def _table(table: TableState, policy: MaintenancePolicy, write_age: float, layout: Layout | None) -> TableHealth:
     metrics: dict[str, Any] = counted(table)
     target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
 
@@ -170,6 +175,7 @@ def _table(table: TableState, policy: MaintenancePolicy, write_age: float) -> Ta
         "partitions": len(partitions),
         "files_per_partition": max(partitions.values(), default=0),
         "delete_share": metrics["deleted_rows"] / rows if rows else 0.0,
+        "depth": None if layout is None or layout.missing else worst_depth(table, layout, target),
         "inlined_deletions": sum(file.tombstones for file in table.files),
         "write_age": write_age,
     }

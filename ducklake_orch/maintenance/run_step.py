@@ -96,7 +96,7 @@ def _bin_figures(bins: Sequence[Bin]) -> dict[str, int]:
     """Return the figures that a snapshot records about the compacted bins."""
     return {
         "files_processed": sum(len(bin_.files) for bin_ in bins),
-        "files_created": len(bins),
+        "files_created": sum(bin_.clustering.files if bin_.clustering else 1 for bin_ in bins),
         "bytes_processed": sum(bin_.bytes for bin_ in bins),
     }
 
@@ -169,7 +169,9 @@ _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
     ("merge", "extension"): extension_steps.merge,
     ("rewrite", "duckdb"): _compact,
     ("merge", "duckdb"): _compact,
+    ("layout", "duckdb"): _compact,
     ("rewrite", "spark"): _compact,
+    ("layout", "spark"): _compact,
     ("merge", "spark"): _compact,
     ("expire", "duckdb"): _expire,
     ("cleanup", "duckdb"): _clean_up,

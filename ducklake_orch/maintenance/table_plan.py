@@ -1,4 +1,4 @@
-"""Plan the steps for a table: which rows to flush, which files to rewrite and which to merge. See `TablePlanner`."""
+"""Plan the steps for a table: which rows to flush, which files to rewrite, merge or cluster. See `TablePlanner`."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -8,10 +8,12 @@ from typing import Any
 
 from ducklake_orch.catalog.lifecycle import Bin
 from ducklake_orch.catalog.parquet import DEFAULT_FILE_SIZE
+from ducklake_orch.catalog.writing import Clustering
 from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
 from ducklake_orch.config.units import in_words, parse_size
 from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedState, TableState
 from ducklake_orch.maintenance.lake_options import delete_threshold
+from ducklake_orch.maintenance.layout import Layout, unclustered_files
 from ducklake_orch.maintenance.results import PlannedStep
 
 # A file this close to the target is not rewritten for the sake of each small file that follows it.
@@ -20,7 +22,7 @@ _NEARLY_FULL = 0.75
 _TIERS = (8 * 1024**2, 64 * 1024**2)
 # Larger tables are left to Spark, if it is available.
 _MAX_LOCAL_BYTES = 32 * 1024**3
-TABLE_OPERATIONS = ("flush", "rewrite", "merge")
+TABLE_OPERATIONS = ("flush", "rewrite", "merge", "layout")
 _SUMMED = ("files_in", "files_out", "bytes", "rows", "saves")
 
 
@@ -34,6 +36,7 @@ class TablePlanner:
         room: The number of files that merges may still process in this run.
         distributed: Whether Spark is available for tables that are too large for one machine.
         stage: A stage that removes rows of the table, and finds them again only where they are now.
+        layout: How the table is to be clustered, if it is.
     """
 
     def __init__(
@@ -45,14 +48,18 @@ class TablePlanner:
         *,
         distributed: bool = False,
         stage: str | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self._stage = stage
+        self._layout = None if layout is None or layout.missing else layout
+        self._missing = None if layout is None else layout.missing
         self._distributed = distributed
         self._census = census
         self._table = table
         self._policy = policy
         self._room = room
-        self._rewritten: set[int] = set()
+        # The files that an earlier operation of the plan takes.
+        self._taken: set[int] = set()
         self._flushes = False
         # The number of files that a merge would process without the run's limit.
         self._waiting = 0
@@ -68,6 +75,8 @@ class TablePlanner:
             return [self._skipped(operation, "its option `auto_compact` is off")]
         if operation != "flush" and self._table.vectors:
             return [self._skipped(operation, "it has deletion vectors, which only the extension can read")]
+        if operation == "layout" and self._census.metadata.encrypted():
+            return [self._skipped(operation, "the lake is encrypted")]
         if operation != "flush" and part.engine in ("duckdb", "spark") and self._census.metadata.encrypted():
             return [self._skipped(operation, f"the engine `{part.engine}` does not support encrypted lakes")]
         match operation:
@@ -75,8 +84,10 @@ class TablePlanner:
                 return [self._flush()]
             case "rewrite":
                 return self._rewrite()
-            case _:
+            case "merge":
                 return self._merge()
+            case _:
+                return self._cluster()
 
     def _step(self, operation: str, group: Group | None, reason: str, **figures: Any) -> PlannedStep:
         values = None if group is None else self._table.values(group)
@@ -95,7 +106,15 @@ class TablePlanner:
         is_large = sum(file.bytes for file in self._table.files) > _MAX_LOCAL_BYTES
         return "spark" if self._distributed and is_large else "duckdb"
 
-    def _bin(self, files: Sequence[FileState]) -> Bin:
+    def _bin(self, files: Sequence[FileState], clustered: int = 1) -> Bin:
+        """Return the bin of some files.
+
+        Args:
+            files: The files.
+            clustered: How many files they become, if the table is clustered.
+        """
+        layout, rows = self._layout, sum(file.rows - file.deleted for file in files)
+        clustering = None if layout is None else Clustering(layout.keys, layout.mark, clustered, rows)
         version, spec, values = files[0].group
         return Bin(
             table=self._table.name,
@@ -108,6 +127,7 @@ class TablePlanner:
             deleted=sum(file.deleted for file in files),
             bytes=sum(file.bytes for file in files),
             delete_files=sum(file.deleted > file.tombstones for file in files),
+            clustering=clustering,
         )
 
     # --- flush ---------------------------------------------------------------------------------------------------
@@ -158,7 +178,7 @@ class TablePlanner:
             share = max((file.deleted / file.rows for file in table.files if file.rows), default=0)
             most = f"no file has lost {threshold:.0%} of its rows; the highest share is {share:.0%}"
             return [self._skipped("rewrite", most if share else "no row is deleted")]
-        self._rewritten = {file.file_id for file in candidates}
+        self._taken |= {file.file_id for file in candidates}
         by_partition: dict[Any, list[FileState]] = defaultdict(list)
         for file in candidates:
             by_partition[file.group[1:]].append(file)
@@ -215,7 +235,7 @@ class TablePlanner:
         ]
 
     def _merge_step(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
-        remaining = [file for file in files if file.file_id not in self._rewritten]
+        remaining = self._remaining(files)
         if engine == "extension":
             remaining = [file for file in remaining if not file.deleted]  # the extension skips files with deletions
         bins = list(merge_bins(remaining, target, self._policy.merge, self._room))
@@ -225,6 +245,7 @@ class TablePlanner:
         if not taken:
             return self._skipped("merge", "no bin reaches `min_files` small files", group)
         self._room -= len(taken)
+        self._taken |= {file.file_id for file in taken}
         return self._step(
             "merge",
             group,
@@ -237,6 +258,56 @@ class TablePlanner:
             saves=(len(taken) - len(bins)) * self._policy.rank.open_bytes,
             paths=[self._table.path(file) for file in taken],
             bins=[self._bin(part) for part in bins],
+        )
+
+    def _remaining(self, files: Sequence[FileState]) -> list[FileState]:
+        """Return the files that no earlier operation takes."""
+        return [file for file in files if file.file_id not in self._taken]
+
+    # --- layout --------------------------------------------------------------------------------------------------
+
+    def _cluster(self) -> list[PlannedStep]:
+        table, layout = self._table, self._layout
+        if self._missing is not None:
+            return [self._skipped("layout", f"its cluster key `{self._missing}` is not one of its columns")]
+        if layout is None:
+            return [self._skipped("layout", "it has no cluster keys, and no column as its first sort key")]
+        by_partition: dict[Any, list[FileState]] = defaultdict(list)
+        for file in self._remaining(table.files):
+            by_partition[file.group[1:]].append(file)
+        target = target_size(table, self._policy.merge)
+        depths = [(layout.depth(files, target), files) for files in by_partition.values()]
+        steps = [step for depth, files in depths if (step := self._cluster_step(layout, files, depth, target))]
+        if steps:
+            return steps
+        deepest = max((depth for depth, _ in depths), default=0.0)
+        most = f"at most {deepest:.1f} times the necessary files hold a value of {layout.names}"
+        return [self._skipped("layout", f"{most}; `max_depth` is {self._policy.layout.max_depth:g}")]
+
+    def _cluster_step(
+        self, layout: Layout, files: Sequence[FileState], depth: float, target: int
+    ) -> PlannedStep | None:
+        if depth <= self._policy.layout.max_depth:
+            return None
+        taken = unclustered_files(files, layout, self._policy.layout.max_bytes)
+        if not taken:
+            return None
+        size = sum(file.bytes for file in taken)
+        files_out = max(1, round(size / target))
+        fewer = max(0.0, layout.files_of_value(taken) - layout.best(files_out))
+        return self._step(
+            "layout",
+            taken[0].group,
+            f"{depth:.1f} times the necessary files hold a value of {layout.names};"
+            f" {len(taken)} files become {files_out}",
+            engine=self._engine(self._policy.layout.engine),
+            files_in=len(taken),
+            files_out=files_out,
+            bytes=size,
+            rows=sum(file.rows - file.deleted for file in taken),
+            saves=round(fewer * (size / len(taken) + self._policy.rank.open_bytes)),
+            paths=[self._table.path(file) for file in taken],
+            bins=[self._bin(taken, files_out)],
         )
 
     @property

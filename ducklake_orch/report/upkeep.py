@@ -58,6 +58,10 @@ def _rules(policy: MaintenancePolicy) -> Iterator[tuple[str, str | None]]:
     yield "flush", inlined if flush.enabled else None
     yield "rewrite", f"files that lost {rewrite.delete_threshold:.0%} of their rows" if rewrite.enabled else None
     yield "merge", f"{merge.min_files} or more small files of a partition" if merge.enabled else None
+    layout = policy.layout
+    is_on = layout.enabled and layout.cluster != "off"
+    many = f"partitions where more than {layout.max_depth:g} times the necessary files hold a value"
+    yield "layout", many if is_on else None
     kept = f", except the latest {expire.retain_last}"
     yield "expire", f"snapshots older than {in_words(expire.older_than)}{kept}" if expire.enabled else None
     age = in_words(policy.cleanup.older_than)

@@ -16,6 +16,7 @@ from ducklake_orch.airflow import (
     DuckLakeFlushOperator,
     DuckLakeHealthOperator,
     DuckLakeHook,
+    DuckLakeLayoutOperator,
     DuckLakeMaintenanceOperator,
     DuckLakeMergeFilesOperator,
     DuckLakeOrphansOperator,
@@ -33,7 +34,7 @@ from tests.support.airflow_runs import result, run, states
 from tests.support.airflow_tasks import execute
 from tests.support.fault_points import once_at
 
-OPERATIONS = ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
+OPERATIONS = ["flush", "rewrite", "merge", "layout", "expire", "cleanup", "orphans"]
 
 
 @pytest.fixture
@@ -74,6 +75,7 @@ def test_the_tasks_policy_overrides_the_lakes_policy(small_files: DuckLakeHook) 
         (DuckLakeFlushOperator, {"min_rows": 2, "min_age": "1h"}),
         (DuckLakeRewriteOperator, {"delete_threshold": 0.5}),
         (DuckLakeMergeFilesOperator, {"min_files": 3, "target_file_size": "1 MiB", "max_files_per_run": 40}),
+        (DuckLakeLayoutOperator, {"cluster_by": ["id"], "max_depth": 2.5, "max_bytes": "1 GiB"}),
         (DuckLakeExpireOperator, {"older_than": "3 days", "retain_last": 2, "keep": ["release*"]}),
         (DuckLakeCleanupOperator, {"older_than": "3 days"}),
         (DuckLakeOrphansOperator, {"action": "report", "older_than": "3 days"}),

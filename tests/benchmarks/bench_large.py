@@ -16,7 +16,7 @@ import pyarrow as pa
 from ducklake_orch import DuckLake
 from tests.servers.browser import browsing
 
-_PLANNED = ("flush", "rewrite", "merge", "expire", "cleanup")
+_PLANNED = ("flush", "rewrite", "merge", "layout", "expire", "cleanup")
 _OPENED = "performance.getEntriesByType('navigation')[0].loadEventEnd / 1000"
 
 

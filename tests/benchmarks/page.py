@@ -79,6 +79,11 @@ PARTS = (
         {"compact 500": {"auto / Iceberg": 0.2}, "compact": {"spark / Iceberg": 1}},
     ),
     Part(
+        "layout",
+        "Clustering",
+        "ducklake-orch in this process, Delta's `OPTIMIZE ZORDER BY`, and Iceberg's z-order of `rewrite_data_files`.",
+    ),
+    Part(
         "dagster",
         "Dagster",
         "The overhead of the IO manager over a write, and a backfill compared with other IO managers.",

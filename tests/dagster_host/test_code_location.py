@@ -101,7 +101,7 @@ def test_each_maintenance_operation_has_an_asset() -> None:
     tables = {spec.metadata.get("dagster/table_name") for spec in defs.resolve_all_asset_specs()}
     assert {"shop.raw.orders", "shop.sales.orders", "shop.sales.customers", "shop.sales.daily_revenue"} <= tables
     parts = {part for spec in defs.resolve_all_asset_specs() for part in spec.key.path}
-    assert {"flush", "rewrite", "merge", "expire", "cleanup", "orphans"} <= parts
+    assert {"flush", "rewrite", "merge", "layout", "expire", "cleanup", "orphans"} <= parts
 
 
 def test_dagster_validates_the_code_location_from_the_project_root(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource
     before = busy.lake().read("orders").num_rows
     result = run("lake_maintenance", build_maintenance_definitions(policy=NOW), busy)
     order = [event.asset_key.path[-1] for event in result.get_asset_materialization_events() if event.asset_key]
-    assert order == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
+    assert order == ["flush", "rewrite", "merge", "layout", "expire", "cleanup", "orphans"]
     lake = busy.lake()
     assert lake.read("orders").num_rows == before
     assert len(lake.table("orders").files()) == 1
@@ -99,7 +99,7 @@ def test_a_plan_is_observed_on_each_asset_and_changes_nothing(busy: DuckLakeReso
     result = run("lake_maintenance_plan", build_maintenance_definitions(policy=NOW), busy)
     observed = [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
     planned = {observation.asset_key.path[-1]: observation.metadata for observation in observed}
-    assert list(planned) == ["flush", "rewrite", "merge", "expire", "cleanup", "orphans"]
+    assert list(planned) == ["flush", "rewrite", "merge", "layout", "expire", "cleanup", "orphans"]
     metadata = planned["merge"]
     assert next(iter(metadata)) == "ducklake/summary"
     assert metadata["ducklake/summary"].value == "Would merge 15 files of `main.orders` into 1 (5.2 KiB)."

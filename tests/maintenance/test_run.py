@@ -111,7 +111,7 @@ def test_a_plan_of_a_random_lake_changes_nothing_and_equals_the_run(lake: DuckLa
 
 
 @on_object_stores
-def test_all_six_operations_on_every_object_store(lake: DuckLake) -> None:
+def test_all_operations_on_every_object_store(lake: DuckLake) -> None:
     worn(lake)
     wanted = contents(lake, TABLES)
     stray = lake.table("t").files()[0].path.rpartition("/")[0] + "/stray.parquet"

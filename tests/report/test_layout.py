@@ -17,7 +17,7 @@ def test_files_that_share_no_value_have_an_overlap_of_one(lake: DuckLake) -> Non
     append(lake, [10, 20])  # as texts, these bounds would overlap
     assert lake.report().overlaps == {"main.t": ("v", 1.0)}
     append(lake, [5, 15])
-    assert lake.report().overlaps == {"main.t": ("v", (2 + 2 + 3) / 3)}
+    assert lake.report().overlaps == {"main.t": ("v", (1 + 2 + 2 + 1 + 2 + 2) / 6)}
 
 
 @on_sqlite

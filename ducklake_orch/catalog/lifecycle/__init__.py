@@ -9,6 +9,7 @@ from ducklake_orch.catalog.faces import lazy_face
 
 if TYPE_CHECKING:
     from ducklake_orch.catalog.lifecycle.cleanup import clean_up, plan_cleanup
+    from ducklake_orch.catalog.lifecycle.cluster_option import cluster_keys, set_cluster_keys
     from ducklake_orch.catalog.lifecycle.compaction import Compactor, compact
     from ducklake_orch.catalog.lifecycle.compaction_bin import Bin, BinJob, compact_bin
     from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Way

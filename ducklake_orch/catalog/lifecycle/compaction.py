@@ -155,6 +155,8 @@ def _place(
 def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
     """Read the current state of the bins' files; leave out bins with a file that is no longer live."""
     table = metadata.table(bins[0].table, at)
+    # The option only spares inserts the sort.
+    table = replace(table, options={key: value for key, value in table.options.items() if key != "sort_on_insert"})
     if metadata.encrypted():
         raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Compact it with the DuckLake extension.")
     if table.table_id != bins[0].table_id:

@@ -22,7 +22,14 @@ from ducklake_orch.catalog.metadata import (
     snapshot_id_name,
 )
 from ducklake_orch.catalog.parquet import FileLife, parquet_sql, read_columns, read_versions, renamed, short, sort_sql
-from ducklake_orch.catalog.writing import write_delete_file, write_known_rows, write_versions
+from ducklake_orch.catalog.writing import (
+    Clustering,
+    cell_of,
+    write_clustered_rows,
+    write_delete_file,
+    write_known_rows,
+    write_versions,
+)
 from ducklake_orch.engine.quoting import TableName, identifier
 
 log = logging.getLogger("ducklake_orch")
@@ -31,7 +38,7 @@ _DEAD = "__ducklake_orch_dead"
 
 @dataclass(frozen=True)
 class Bin:
-    """Files to compact into one.
+    """Files to compact into one, or into several clustered ones.
 
     Attributes:
         schema_version: The version of the table's schema that the files were written with.
@@ -42,6 +49,7 @@ class Bin:
         deleted: How many of these rows their delete files list.
         bytes: Size of the files.
         delete_files: How many delete files they have.
+        clustering: By what the rows are clustered, if they are.
     """
 
     table: TableName
@@ -54,6 +62,7 @@ class Bin:
     deleted: int
     bytes: int
     delete_files: int
+    clustering: Clustering | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,14 @@ class BinJob:
     def is_divisible(self) -> bool:
         """Whether the bin can be split: each part of a merge needs at least two files."""
         return len(self.files) >= (4 if self.way == "merge" else 2)
+
+    @property
+    def clustering(self) -> Clustering | None:
+        """By what the rows of the files are clustered, if they are; fewer files than planned may be left."""
+        planned, share = self.bin.clustering, len(self.files) / len(self.bin.files)
+        if planned is None:
+            return None
+        return replace(planned, files=max(1, round(planned.files * share)), rows=round(planned.rows * share))
 
     def halves(self) -> "tuple[BinJob, BinJob]":
         """Split the bin into two; files next to each other stay together."""
@@ -158,8 +175,8 @@ def _merge(
     row_id, snapshot = row_id_name(columns), snapshot_id_name(columns)
     # ORDER BY is in the outer query: sort keys are expressions over the table's columns; no others may be in scope.
     rows = f"SELECT * FROM (SELECT {_named(columns)}, row_id AS {row_id}, began AS {snapshot} FROM ({seen}))"
-    # The sort keys refer to the current columns.
-    keys = sort_sql(table) if columns == table.columns else ""
+    # The keys refer to the current columns.
+    keys = _order(con, job, rows) if columns == table.columns and job.sorted else ""
     order = f"{keys}, {row_id}, {snapshot}" if keys else f" ORDER BY {row_id}, {snapshot}"
     file_table = replace(table, columns=columns, partition=spec)
     written = write_versions(con, file_table, f"{rows}{order if job.sorted else ''}", job.bin.values, write_id)
@@ -191,13 +208,24 @@ def _ended_positions(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | Non
     return positions if len(numbers) == 1 else None
 
 
+def _order(con: duckdb.DuckDBPyConnection, job: BinJob, rows: str) -> str:
+    """Return the ORDER BY of a merged file, without the tie-breakers; an empty text if the rows have no keys."""
+    if job.clustering is None or not job.clustering.keys:
+        return sort_sql(job.table)
+    # A number alone would be the number of a column.
+    return f" ORDER BY 0 + {cell_of(con, rows, job.table, replace(job.clustering, files=1))}"
+
+
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
     """Write the live rows with the current columns and layout."""
     table = job.table if job.sorted else replace(job.table, sort=())
+    spec = table.partition.partition_id if table.partition and table.partition.fields else None
     rows = f"SELECT {_named(job.columns)}, row_id AS {row_id_name(job.columns)} FROM ({seen})"
+    if job.clustering is not None and job.sorted and spec == job.bin.partition_id:
+        clustered = write_clustered_rows(con, table, f"({rows})", job.bin.values, write_id, job.clustering)
+        return Compacted(job.files, tuple(clustered), partition_id=spec)
     order = "" if sort_sql(table) or not job.sorted else f" ORDER BY {row_id_name(job.columns)}"
     files = write_known_rows(con, table, f"({rows}{order})", write_id)
-    spec = table.partition.partition_id if table.partition and table.partition.fields else None
     return Compacted(job.files, tuple(files), partition_id=spec)
 
 

@@ -102,6 +102,16 @@ class SortKey:
     direction: str
     nulls: str
 
+    @property
+    def order(self) -> str:
+        """What follows the expression in ORDER BY."""
+        return f"{self.direction} {self.nulls.replace('_', ' ')}"
+
+    @property
+    def sql(self) -> str:
+        """The key in ORDER BY."""
+        return f"{self.expression} {self.order}"
+
 
 @dataclass(frozen=True, slots=True)
 class InlinedTable:

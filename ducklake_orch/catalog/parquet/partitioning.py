@@ -123,8 +123,7 @@ def sort_sql(table: TableDef) -> str:
     """Return the ORDER BY for writes to a table; an empty text if the table's rows are not sorted on write."""
     if not table.sort or table.options.get("sort_on_insert") == "false":
         return ""
-    keys = (f"{key.expression} {key.direction} {key.nulls.replace('_', ' ')}" for key in table.sort)
-    return f" ORDER BY {', '.join(keys)}"
+    return f" ORDER BY {', '.join(key.sql for key in table.sort)}"
 
 
 def copy_options(table: TableDef, write_id: str) -> dict[str, str]:

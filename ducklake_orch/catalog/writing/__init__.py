@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.writing.altered_table import Alteration
     from ducklake_orch.catalog.writing.arrow_source import Source, source_of
     from ducklake_orch.catalog.writing.cast_to_table import SourceColumn, explain, projection, source_columns
+    from ducklake_orch.catalog.writing.clustered_writer import (
+        Clustering,
+        cell_of,
+        cluster_mark,
+        write_clustered_rows,
+    )
     from ducklake_orch.catalog.writing.delete_file_writer import Loss, write_delete_file, write_delete_files
     from ducklake_orch.catalog.writing.file_writer import (
         WrittenVersions,

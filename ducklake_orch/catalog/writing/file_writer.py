@@ -105,9 +105,17 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
     Raises:
         DataError: When computed values do not fit the table.
     """
-    # Row ids are an ordinary column of the file, but no column of the table in the catalog.
+    return known_files(table, write_files(con, with_row_ids(table), source, write_id, known=True))
+
+
+def with_row_ids(table: TableDef) -> TableDef:
+    """Return a table with a column more, for row ids: a column of its files, but not of the table in the catalog."""
     row_id = ColumnDef(ROW_ID_FIELD, row_id_name(table.columns), "int64", nullable=False)
-    wider = replace(table, columns=(*table.columns, row_id))
+    return replace(table, columns=(*table.columns, row_id))
+
+
+def known_files(table: TableDef, files: Sequence[NewFile]) -> list[NewFile]:
+    """Return files with row ids as the catalog stores them, without statistics of the row ids."""
     column_ids = {leaf.column_id for column in table.columns for leaf in column.leaves()}
     return [
         replace(
@@ -115,7 +123,7 @@ def write_known_rows(con: duckdb.DuckDBPyConnection, table: TableDef, source: st
             stats={key: column_stats for key, column_stats in file.stats.items() if key in column_ids},
             has_row_ids=True,
         )
-        for file in write_files(con, wider, source, write_id, known=True)
+        for file in files
     ]
 
 
@@ -150,6 +158,15 @@ def write_versions(
         The file; None if there are no rows.
     """
     wider = replace(table, columns=(*table.columns, *_identity(table)))
+    options = copy_options(wider, write_id) | _ONE_FILE
+    files = copy_rows(con, wider, [], rows, partition_folder(con, table, values), options, values)
+    if not files:
+        return None
+    return _versions(table, files[0])
+
+
+def partition_folder(con: duckdb.DuckDBPyConnection, table: TableDef, values: tuple[str | None, ...]) -> str:
+    """Return the folder of the files with some partition values in the table's partition spec."""
     folder = table.folder
     if table.options.get("hive_file_pattern") != "false":
         encoded = con.execute(
@@ -157,11 +174,7 @@ def write_versions(
         ).fetchall()
         for key, text in zip(partition_keys(table), encoded[0], strict=False):
             folder += key.folder_of(text)
-    options = copy_options(wider, write_id) | _ONE_FILE
-    files = _copy(con, wider, [], rows, folder, options, values)
-    if not files:
-        return None
-    return _versions(table, files[0])
+    return folder
 
 
 def _identity(table: TableDef) -> tuple[ColumnDef, ...]:
@@ -207,12 +220,12 @@ def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id:
         options["HIVE_FILE_PATTERN"] = "false"
     if not keys:
         options["FILE_SIZE_BYTES"] = str(file_size(table.options))
-        return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
+        return copy_rows(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, options)
     names = ", ".join(identifier(key.folder) for key in keys)
     if all(key.is_identity for key in keys):
         by_value = options | {"PARTITION_BY": f"({names})", "WRITE_PARTITION_COLUMNS": "true"}
         if "HIVE_FILE_PATTERN" in options:
-            return _copy(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, by_value)
+            return copy_rows(con, table, keys, f"{rows}{sort_sql(table)}", table.folder, by_value)
         if has_stand_ins(keys):
             return _write_by_value(con, table, keys, rows, by_value)
         return _write_each_partition(con, table, keys, rows, options)
@@ -222,7 +235,7 @@ def _write(con: duckdb.DuckDBPyConnection, table: TableDef, rows: str, write_id:
         computed = ", ".join(f"{key.sql} AS {identifier(key.folder)}" for key in keys)
         options |= {"PARTITION_BY": f"({names})"}
         sql = f"SELECT *, {computed} FROM ({rows}){sort_sql(table)}"
-        return _copy(con, table, keys, sql, table.folder, options)
+        return copy_rows(con, table, keys, sql, table.folder, options)
     return _write_each_partition(con, table, keys, rows, options)
 
 
@@ -233,10 +246,10 @@ def _write_by_value(
     flat = {name: text for name, text in options.items() if name not in ("PARTITION_BY", "WRITE_PARTITION_COLUMNS")}
 
     def copy(sql: str, folder: str, values: tuple[str | None, ...]) -> list[NewFile]:
-        return _copy(con, table, [], f"{sql}{sort_sql(table)}", folder, flat | _ONE_FILE, values)
+        return copy_rows(con, table, [], f"{sql}{sort_sql(table)}", folder, flat | _ONE_FILE, values)
 
     with stand_ins(con, table, keys) as short:
-        files = _copy(con, table, keys, f"{short.query(rows)}{sort_sql(table)}", table.folder, options)
+        files = copy_rows(con, table, keys, f"{short.query(rows)}{sort_sql(table)}", table.folder, options)
     return [short.restored(file, copy) for file in files]
 
 
@@ -269,13 +282,13 @@ def _write_each_partition(
             folder = table.folder + (hive if options.get("HIVE_FILE_PATTERN") != "false" else "")
             sql = f"SELECT {names} FROM {_SPOOL} WHERE {group} = {number}{sort_sql(table)}"
             flat = {name: text for name, text in options.items() if name != "HIVE_FILE_PATTERN"}
-            files += _copy(con, table, [], sql, folder, flat, values)
+            files += copy_rows(con, table, [], sql, folder, flat, values)
         return files
     finally:
         con.execute(f"DROP TABLE {_SPOOL}")
 
 
-def _copy(
+def copy_rows(
     con: duckdb.DuckDBPyConnection,
     table: TableDef,
     keys: Sequence[PartitionKey],
@@ -284,6 +297,17 @@ def _copy(
     options: Mapping[str, str],
     values: tuple[str | None, ...] = (),
 ) -> list[NewFile]:
+    """Copy rows into files, and return those that are not empty, with their statistics.
+
+    Args:
+        con: A DuckDB connection that can reach the storage.
+        table: The table, with all columns of the files.
+        keys: The keys by which COPY divides the rows; each is a column of the rows.
+        sql: The query for the rows.
+        folder: The folder of the files.
+        options: The options of COPY, in SQL.
+        values: The partition values of all rows, if there are no keys.
+    """
     if "://" not in folder:
         os.makedirs(folder, exist_ok=True)
     target = literal(folder.rstrip("/"))
