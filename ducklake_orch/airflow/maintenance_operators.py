@@ -167,7 +167,7 @@ class DuckLakeLayoutOperator(SingleOperationOperator, operation="layout"):
 
     Args:
         cluster_by: Columns to cluster by, instead of the keys of the tables.
-        max_depth: Skip partitions where a value is in at most this many times the necessary files.
+        max_depth: Skip partitions where at most this many files hold a value of a key.
         max_bytes: The most bytes that are clustered together, for example `16 GiB`.
         **kwargs: Arguments of `SingleOperationOperator`.
     """

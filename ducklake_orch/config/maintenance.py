@@ -44,6 +44,10 @@ class MergePolicy(Model):
 
     enabled: bool = Field(default=True, description="Whether this operation runs.")
     min_files: int = Field(default=5, ge=2, description="Skip a partition with fewer small files.")
+    settled_after: Duration = Field(
+        default=timedelta(days=1),
+        description="Merge even two small files of a partition that has had no new file for this long.",
+    )
     target_file_size: Size | None = Field(
         default=None, gt=0, description="Size to reach; default is the lake's option."
     )
@@ -75,7 +79,7 @@ class LayoutPolicy(Model):
     max_depth: float = Field(
         default=4,
         ge=1,
-        description="Skip a partition where a value is in at most this many times the necessary files.",
+        description="Skip a partition where at most this many files hold a value of a key.",
     )
     max_bytes: Size = Field(default=16 * 1024**3, gt=0, description="Most bytes that are clustered together.")
     engine: Literal["auto", "duckdb", "spark"] = Field(default="auto", description="As for `merge`.")
@@ -149,7 +153,7 @@ class HealthPolicy(Model):
     delete_share: tuple[float, float] = Field(default=(0.2, 0.5), description="Share of deleted rows in a table.")
     depth: tuple[float, float] = Field(
         default=(4, 16),
-        description="How many times the necessary files hold a value of a cluster key or sort key.",
+        description="Files of a partition that hold a value of a key, if clustering makes them fewer.",
     )
     inlined_rows: tuple[int, int] = Field(default=(10_000, 100_000), description="Inlined rows, only in the catalog.")
     snapshot_count: tuple[int, int] = Field(default=(1_000, 10_000), description="Snapshots that can be expired.")

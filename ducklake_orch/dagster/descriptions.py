@@ -15,7 +15,7 @@ _FIGURES = {
     "small_file_ratio": "Share of a table's files that a merge combines. Small files slow down every query.",
     "files_per_partition": "Largest number of files in a partition of a table. Many files slow down every query.",
     "delete_share": "Share of a table's stored rows that are deleted. Queries still read these rows.",
-    "depth": "How many times the necessary files hold a value of a table's cluster key or sort key.",
+    "depth": "Number of files of a partition that hold a value of a cluster key or sort key. Queries read them all.",
     "inlined_rows": "Rows of a table that only the catalog holds. Other engines cannot read the table until a flush.",
     "snapshot_count": "Number of snapshots that expiry can remove. Many snapshots slow down the catalog.",
     "snapshot_age": "Age in seconds of the oldest snapshot that expiry can remove. Snapshots keep old files alive.",

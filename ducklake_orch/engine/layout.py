@@ -18,7 +18,7 @@ _NOT_NULL = " NOT NULL"
 # The ids of the types that have no defaults.
 _NESTED = ("list", "array", "struct", "map", "union")
 # Further types of whose values the catalog has no bounds.
-_WITHOUT_BOUNDS = ("variant", "geometry", "interval", "blob", "bit")
+_WITHOUT_BOUNDS = ("hugeint", "uhugeint", "variant", "geometry", "interval", "time with time zone", "blob", "bit")
 _MOST_CLUSTER_KEYS = 4
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
 _TEMPORAL = dict.fromkeys(("year", "month", "day"), "DATE|TIMESTAMP") | {"hour": "TIMESTAMP"}
@@ -58,7 +58,7 @@ def partition_sql(specs: Sequence[str], columns: Mapping[str, str]) -> str:
 
 
 def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
-    if (name := _column(spec, columns)) is not None:
+    if (name := named_column(spec, columns)) is not None:
         return PartitionTransform("identity", name)
     match = _CALL.fullmatch(spec)
     if not match:
@@ -72,7 +72,7 @@ def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
         if not (comma and count.strip().isdigit() and int(count) > 0):
             raise ConfigError(f"`{spec}` has no number of buckets.", remedy="Write it like `bucket(16, id)`.")
         buckets = f"({int(count)})"
-    if (name := _column(inner, columns)) is None:
+    if (name := named_column(inner, columns)) is None:
         raise ConfigError(f"`{inner.strip()}` in `{spec}` is not a column.", remedy=nearest(inner.strip(), columns))
     # The engine would accept such a key and refuse every row later.
     types = _TEMPORAL.get(transform)
@@ -81,7 +81,8 @@ def _partition_key(spec: str, columns: Mapping[str, str]) -> PartitionTransform:
     return PartitionTransform(f"{transform}{buckets}", name)
 
 
-def _column(text: str, columns: Iterable[str]) -> str | None:
+def named_column(text: str, columns: Iterable[str]) -> str | None:
+    """Return the column that a text names, with or without quotes; None if it names none."""
     wanted = text.strip()
     if wanted.startswith('"') and wanted.endswith('"') and len(wanted) > 1:
         wanted = wanted[1:-1].replace('""', '"')
@@ -124,7 +125,7 @@ def _sort_term(spec: str, columns: Sequence[str]) -> SortTerm:
 
     match = _SORT_TAIL.match(spec)
     expression, direction, nulls = match.groups() if match else (spec, None, None)
-    if (name := _column(expression, columns)) is not None:
+    if (name := named_column(expression, columns)) is not None:
         sql = identifier(name)
     else:
         try:
@@ -156,14 +157,14 @@ def cluster_columns(specs: Sequence[str], columns: Mapping[str, str]) -> list[st
     """
     names = list[str]()
     for spec in _listed("cluster_by", specs):
-        if (name := _column(spec, columns)) is None:
+        if (name := named_column(spec, columns)) is None:
             raise ConfigError(f"The cluster key `{spec}` is not a column.", remedy=nearest(spec, columns))
         if name in names:
             raise ConfigError(f"The cluster key `{name}` is given twice.")
         if duckdb.sqltype(columns[name].removesuffix(_NOT_NULL)).id in (*_NESTED, *_WITHOUT_BOUNDS):
             raise ConfigError(
                 f"`{name}` is {columns[name]} and cannot be a cluster key.",
-                remedy="The catalog has bounds only of numbers, texts, times and the like.",
+                remedy="Choose a column of numbers, texts, dates, times, UUID or BOOLEAN.",
             )
         names.append(name)
     if len(names) > _MOST_CLUSTER_KEYS:

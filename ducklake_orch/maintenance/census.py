@@ -1,7 +1,7 @@
 """Read the state of every table, on which plans and health are based, with a constant number of queries: `census`."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -126,6 +126,14 @@ class TableState:
         return dict(found)
 
 
+def partitions_of(files: Iterable[FileState]) -> list[list[FileState]]:
+    """Divide files by their partitions."""
+    found: dict[Any, list[FileState]] = defaultdict(list)
+    for file in files:
+        found[file.group[1:]].append(file)
+    return list(found.values())
+
+
 @dataclass(frozen=True)
 class Census:
     """The state of the lake at one moment.
@@ -139,6 +147,7 @@ class Census:
     latest: SnapshotRow
     clock: Clock
     tables: Sequence[TableState] = field(repr=False)
+    _before: dict[timedelta, int] = field(default_factory=dict, repr=False)
 
     @property
     def at(self) -> datetime:
@@ -148,6 +157,15 @@ class Census:
     def age(self, time: datetime) -> timedelta:
         """Return the time that has passed since `time`."""
         return self.at - time
+
+    def snapshot_before(self, age: timedelta) -> int:
+        """Return the latest retained snapshot that is at least this old; -1 if all are younger."""
+        if age not in self._before:
+            latest = "SELECT max(snapshot_id) FROM " + self.metadata.table_sql("ducklake_snapshot")
+            limit = f"make_timestamptz({round((self.at - age).timestamp() * 1e6)})"
+            rows = self.metadata.rows(f"{latest} WHERE snapshot_time::TIMESTAMPTZ <= {limit}")
+            self._before[age] = -1 if rows[0][0] is None else int(rows[0][0])
+        return self._before[age]
 
 
 @contextmanager

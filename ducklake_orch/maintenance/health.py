@@ -18,7 +18,8 @@ from ducklake_orch.config.maintenance import HealthPolicy, MaintenancePolicy, Me
 from ducklake_orch.config.units import in_words
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.stored_sizes import bytes_of
-from ducklake_orch.maintenance.census import Census, TableState, census, moment
+from ducklake_orch.maintenance.census import Census, FileState, TableState, census, moment, partitions_of
+from ducklake_orch.maintenance.cluster_depth import TableClustering, clusterings
 from ducklake_orch.maintenance.health_report import (
     Grade,
     HealthFinding,
@@ -29,10 +30,9 @@ from ducklake_orch.maintenance.health_report import (
 )
 from ducklake_orch.maintenance.lake_figures import counted
 from ducklake_orch.maintenance.lake_plan import retention
-from ducklake_orch.maintenance.layout import Layout, layouts, worst_depth
 from ducklake_orch.maintenance.run_log import known_orphans, last_run
 from ducklake_orch.maintenance.selection import Selection
-from ducklake_orch.maintenance.table_plan import merge_bins, target_size
+from ducklake_orch.maintenance.small_files import merge_bins, target_size
 from ducklake_orch.maintenance.write_times import last_writes
 
 _MIB = 1024 * 1024
@@ -143,7 +143,7 @@ def graded(config: LakeConfig, policy: MaintenancePolicy, measured: Measured) ->
 
 
 def _tables(state: Census, policy: MaintenancePolicy) -> list[TableHealth]:
-    written, clustered = last_writes(state.metadata), layouts(state, policy)
+    written, clustered = last_writes(state.metadata), clusterings(state, policy)
     ages = {table.table_id: max(0.0, state.age(written[table.table_id]).total_seconds()) for table in state.tables}
     return [
         _table(table, policy.of_table(*table.name), ages[table.table_id], clustered.get(table.table_id))
@@ -151,12 +151,17 @@ def _tables(state: Census, policy: MaintenancePolicy) -> list[TableHealth]:
     ]
 
 
-def _table(table: TableState, policy: MaintenancePolicy, write_age: float, layout: Layout | None) -> TableHealth:
+def _table(
+    table: TableState, policy: MaintenancePolicy, write_age: float, clustering: TableClustering | None
+) -> TableHealth:
     metrics: dict[str, Any] = counted(table)
     target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
 
     def could_merge(rule: MergePolicy) -> int:
         return sum(len(part) for files in table.groups.values() for part in merge_bins(files, target, rule, len(files)))
+
+    def could_cluster(files: Sequence[FileState]) -> bool:
+        return bool(clustering and clustering.files_to_cluster(files, target, policy.layout.max_bytes))
 
     # Files that only a lower `min_files` would merge count only if they are many: a small file that is alone in its
     # partition is normal.
@@ -167,6 +172,7 @@ def _table(table: TableState, policy: MaintenancePolicy, write_age: float, layou
     for group, files in table.groups.items():
         after_merge[group[1:]] -= sum(len(part) - 1 for part in merge_bins(files, target, rule, len(files)))
     bands = Counter(bisect_right([*_BANDS.values()], file.bytes) for file in table.files)
+    depths = {clustering.depth(files): files for files in partitions_of(table.files)} if clustering else {}
     rows = metrics["rows"] - metrics["inlined_rows"] + metrics["deleted_rows"]
     metrics |= {
         "small_files": small,
@@ -175,7 +181,7 @@ def _table(table: TableState, policy: MaintenancePolicy, write_age: float, layou
         "partitions": len(partitions),
         "files_per_partition": max(partitions.values(), default=0),
         "delete_share": metrics["deleted_rows"] / rows if rows else 0.0,
-        "depth": None if layout is None or layout.missing else worst_depth(table, layout, target),
+        "depth": max(depths, default=None),
         "inlined_deletions": sum(file.tombstones for file in table.files),
         "write_age": write_age,
     }
@@ -184,6 +190,8 @@ def _table(table: TableState, policy: MaintenancePolicy, write_age: float, layou
     metrics["staying_reason"] = table.staying
     # A flush cannot move the rows that stay, so they are reported but not graded.
     graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
+    # Only partitions that `layout` would improve are graded.
+    graded["depth"] = max((depth for depth, files in depths.items() if could_cluster(files)), default=None)
 
     def remedy(metric: str) -> str:
         if metric == "write_age":
@@ -204,10 +212,8 @@ def _no_merge(table: TableState, min_files: int, small: int) -> str:
     if small:
         return f"lower `merge.min_files`, which is {min_files}: no partition has that many small files"
     if versions > 1 and len(table.groups) > len({group[1:] for group in table.groups}):
-        return (
-            f"rewrite the table (mode `overwrite`): its files have {versions} schema versions, and a merge combines"
-            " only files of one version"
-        )
+        rewrite = f"ducklake-orch maintain --operation rewrite --table {shlex.quote(str(table.name))}"
+        return f"`{rewrite}`: its files have {versions} schema versions, and a merge combines only files of one version"
     return "partition the table by fewer values: a merge finds no two small files in a partition"
 
 

@@ -8,9 +8,9 @@ from ducklake_orch.catalog.transactions import tables_in_use
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.maintenance.census import Census, TableState, census
+from ducklake_orch.maintenance.cluster_depth import clusterings
 from ducklake_orch.maintenance.lake_options import with_lake_options
 from ducklake_orch.maintenance.lake_plan import plan_clean_up, plan_expiry, plan_orphan_search
-from ducklake_orch.maintenance.layout import layouts
 from ducklake_orch.maintenance.ranking import RANKED_RUNS, Ranking, cost_per_second, waits
 from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
 from ducklake_orch.maintenance.run_log import latest_runs
@@ -84,17 +84,14 @@ def _table_steps(
     """Plan the steps of tables in the order of the run: what pays off first comes first."""
     if not any(map(selection.wants, TABLE_OPERATIONS)):
         return []
-    ranking, in_use, clustered = _ranking(state), tables_in_use(state.metadata), layouts(state, policy)
+    ranking, in_use, clustered = _ranking(state), tables_in_use(state.metadata), clusterings(state, policy)
     tables = [table for table in state.tables if selection.wants_table(table.name)]
 
     def planned(table: TableState, room: int) -> tuple[list[PlannedStep], int]:
         of_table = policy.of_table(*table.name)
-        number = table.table_id
+        stage, clustering = in_use.get(table.table_id), clustered.get(table.table_id)
         planner = TablePlanner(
-            *(state, table, of_table, room),
-            distributed=distributed,
-            stage=in_use.get(number),
-            layout=clustered.get(number),
+            state, table, of_table, room, distributed=distributed, stage=stage, clustering=clustering
         )
         steps = [ranking.scored(step, of_table.rank) for step in _planned_steps(planner, selection)]
         return steps, planner.room

@@ -35,7 +35,7 @@ _TABLE = {
     "partitions": "Partitions that have files.",
     "files_per_partition": "Files in the fullest partition.",
     "delete_share": "Share of deleted rows.",
-    "depth": "How many times the necessary files hold a value of a cluster key or sort key.",
+    "depth": "Files of a partition that hold a value of a cluster key or sort key, in the worst partition.",
     "write_age": "Seconds since rows last changed.",
 }
 _GRADE = "0 is ok, 1 a warning, 2 bad."

@@ -39,7 +39,7 @@ class PlannedStep(Result):
         snapshots: Number of snapshots that expire.
         paths: The files that are read, retired or deleted.
         snapshot_ids: The snapshots that expire.
-        bins: The lists of files that become one file each, or clustered files.
+        bins: The lists of files that are compacted together.
         waiting: Number of files left to the next run, because this run's limit is reached.
         saves: The bytes that the step saves each read of the table, with opens of files and the like as bytes.
         reads: The reads of the table per day, as told by the policy or estimated.

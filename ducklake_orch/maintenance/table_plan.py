@@ -1,25 +1,20 @@
 """Plan the steps for a table: which rows to flush, which files to rewrite, merge or cluster. See `TablePlanner`."""
 
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
 from ducklake_orch.catalog.lifecycle import Bin
-from ducklake_orch.catalog.parquet import DEFAULT_FILE_SIZE
 from ducklake_orch.catalog.writing import Clustering
-from ducklake_orch.config.maintenance import MaintenancePolicy, MergePolicy
-from ducklake_orch.config.units import in_words, parse_size
-from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedState, TableState
+from ducklake_orch.config.maintenance import MaintenancePolicy
+from ducklake_orch.config.units import in_words
+from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedState, TableState, partitions_of
+from ducklake_orch.maintenance.cluster_depth import TableClustering
 from ducklake_orch.maintenance.lake_options import delete_threshold
-from ducklake_orch.maintenance.layout import Layout, unclustered_files
 from ducklake_orch.maintenance.results import PlannedStep
+from ducklake_orch.maintenance.small_files import merge_bins, packed, small_files, target_size
 
-# A file this close to the target is not rewritten for the sake of each small file that follows it.
-_NEARLY_FULL = 0.75
-# The sizes that divide small files into tiers by default.
-_TIERS = (8 * 1024**2, 64 * 1024**2)
 # Larger tables are left to Spark, if it is available.
 _MAX_LOCAL_BYTES = 32 * 1024**3
 TABLE_OPERATIONS = ("flush", "rewrite", "merge", "layout")
@@ -36,7 +31,7 @@ class TablePlanner:
         room: The number of files that merges may still process in this run.
         distributed: Whether Spark is available for tables that are too large for one machine.
         stage: A stage that removes rows of the table, and finds them again only where they are now.
-        layout: How the table is to be clustered, if it is.
+        clustering: How the table is to be clustered, if it is.
     """
 
     def __init__(
@@ -48,11 +43,10 @@ class TablePlanner:
         *,
         distributed: bool = False,
         stage: str | None = None,
-        layout: Layout | None = None,
+        clustering: TableClustering | None = None,
     ) -> None:
         self._stage = stage
-        self._layout = None if layout is None or layout.missing else layout
-        self._missing = None if layout is None else layout.missing
+        self._clustering = clustering
         self._distributed = distributed
         self._census = census
         self._table = table
@@ -106,15 +100,18 @@ class TablePlanner:
         is_large = sum(file.bytes for file in self._table.files) > _MAX_LOCAL_BYTES
         return "spark" if self._distributed and is_large else "duckdb"
 
-    def _bin(self, files: Sequence[FileState], clustered: int = 1) -> Bin:
+    def _bin(self, files: Sequence[FileState], divided: int | None = None) -> Bin:
         """Return the bin of some files.
 
         Args:
             files: The files.
-            clustered: How many files they become, if the table is clustered.
+            divided: How many files `layout` divides them into.
         """
-        layout, rows = self._layout, sum(file.rows - file.deleted for file in files)
-        clustering = None if layout is None else Clustering(layout.keys, layout.mark, clustered, rows)
+        keys, clustering = self._clustering, None
+        if keys is not None and not keys.missing:
+            rows = sum(file.rows - file.deleted for file in files)
+            mark, size = keys.mark if divided else None, target_size(self._table, self._policy.merge)
+            clustering = Clustering(keys.keys, divided or 1, rows, size, mark)
         version, spec, values = files[0].group
         return Bin(
             table=self._table.name,
@@ -174,14 +171,14 @@ class TablePlanner:
     def _rewrite(self) -> list[PlannedStep]:
         table, threshold = self._table, delete_threshold(self._policy.rewrite, self._table.options)
         candidates = [file for file in table.files if file.deleted and file.deleted >= threshold * file.rows]
+        mixed = self._mixed_steps({file.file_id for file in candidates})
+        if mixed and not candidates:
+            return mixed
         if not candidates:
             share = max((file.deleted / file.rows for file in table.files if file.rows), default=0)
             most = f"no file has lost {threshold:.0%} of its rows; the highest share is {share:.0%}"
             return [self._skipped("rewrite", most if share else "no row is deleted")]
         self._taken |= {file.file_id for file in candidates}
-        by_partition: dict[Any, list[FileState]] = defaultdict(list)
-        for file in candidates:
-            by_partition[file.group[1:]].append(file)
         engine = self._engine(self._policy.rewrite.engine)
         if engine == "extension" and self._inlined_deletions and not self._flushes:
             # A later flush by the extension would bring back deleted rows in past snapshots.
@@ -190,7 +187,7 @@ class TablePlanner:
                     "rewrite", "the extension cannot rewrite files before their inlined deletions are flushed"
                 )
             ]
-        return _combined([self._rewrite_step(files, engine) for files in by_partition.values()])
+        return _combined([self._rewrite_step(files, engine) for files in partitions_of(candidates)]) + mixed
 
     def _rewrite_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
         rows, deleted = sum(file.rows for file in files), sum(file.deleted for file in files)
@@ -212,6 +209,53 @@ class TablePlanner:
             bins=[self._bin(part) for part in bins],
         )
 
+    def _mixed_steps(self, rewritten: Set[int]) -> list[PlannedStep]:
+        """Plan to rewrite the small files that no merge combines, because they have different schema versions."""
+        policy, engine = self._policy.merge, self._engine(self._policy.rewrite.engine)
+        if not policy.enabled or engine == "extension" or len({version for version, *_ in self._table.groups}) < 2:
+            return []
+        target, bins = target_size(self._table, policy), list[Sequence[FileState]]()
+        for files in partitions_of(file for file in self._table.files if file.file_id not in rewritten):
+            merged = {
+                file.file_id
+                for same in _by_version(files)
+                for part in merge_bins(same, target, policy, len(same))
+                for file in part
+            }
+            left = [file for file in files if file.file_id not in merged]
+            found = merge_bins(left, target, policy, len(left), self._least(files))
+            bins += [part for part in found if len(_by_version(part)) > 1]
+        if not bins:
+            return []
+        what = f"{sum(map(len, bins))} small files of several schema versions"
+        return [self._small_step("rewrite", bins, engine, what)]
+
+    def _small_step(self, operation: str, bins: Sequence[Sequence[FileState]], engine: str, what: str) -> PlannedStep:
+        """Return the step that combines small files, maybe of several partitions."""
+        taken = [file for part in bins for file in part]
+        self._taken |= {file.file_id for file in taken}
+        partitions = {file.group[1:] for file in taken}
+        where = f" in {len(partitions)} partitions" if len(partitions) > 1 else ""
+        return self._step(
+            operation,
+            taken[0].group if len(partitions) == 1 else None,
+            f"{what}{where} become {len(bins)}",
+            engine=engine,
+            files_in=len(taken),
+            files_out=len(bins),
+            bytes=sum(file.bytes for file in taken),
+            rows=sum(file.rows for file in taken),
+            saves=(len(taken) - len(bins)) * self._policy.rank.open_bytes,
+            paths=[self._table.path(file) for file in taken],
+            bins=[self._bin(part) for part in bins],
+        )
+
+    def _least(self, files: Sequence[FileState]) -> int:
+        """Return how many small files of a partition are combined: two, if it has had no new file for long."""
+        policy = self._policy.merge
+        is_settled = max(file.begin for file in files) <= self._census.snapshot_before(policy.settled_after)
+        return min(2, policy.min_files) if is_settled else policy.min_files
+
     # --- merge ---------------------------------------------------------------------------------------------------
 
     def _merge(self) -> list[PlannedStep]:
@@ -219,7 +263,7 @@ class TablePlanner:
         target = target_size(table, policy)
         engine = self._engine(policy.engine)
         steps = [self._merge_step(group, files, target, engine) for group, files in table.groups.items()]
-        todo = [step for step in steps if step.action == "run"]
+        todo = [step for step in steps if step.action == "run"] + self._settled_steps(target, engine)
         if todo:
             if self._waiting:
                 reason = f"{todo[0].reason}; {self._waiting} more wait: {self._limit_reached}"
@@ -234,6 +278,24 @@ class TablePlanner:
             self._skipped("merge", f"at most {most} small files{where}, fewer than `min_files` = {policy.min_files}")
         ]
 
+    def _settled_steps(self, target: int, engine: str) -> list[PlannedStep]:
+        """Plan to merge even a few small files of partitions that have had no new file for long."""
+        if engine == "extension":
+            return []
+        bins, policy = list[Sequence[FileState]](), self._policy.merge
+        for files in partitions_of(self._table.files):
+            if (least := self._least(files)) < policy.min_files:
+                for same in _by_version(self._remaining(files)):
+                    found = list(merge_bins(same, target, policy, self._room, least))
+                    count = sum(map(len, found))
+                    self._waiting += sum(map(len, merge_bins(same, target, policy, len(same), least))) - count
+                    self._room -= count
+                    bins += found
+        if not bins:
+            return []
+        what = f"{sum(map(len, bins))} small files without new ones for {in_words(policy.settled_after)}"
+        return [self._small_step("merge", bins, engine, what)]
+
     def _merge_step(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
         remaining = self._remaining(files)
         if engine == "extension":
@@ -245,20 +307,7 @@ class TablePlanner:
         if not taken:
             return self._skipped("merge", "no bin reaches `min_files` small files", group)
         self._room -= len(taken)
-        self._taken |= {file.file_id for file in taken}
-        return self._step(
-            "merge",
-            group,
-            f"{len(taken)} small files become {len(bins)}",
-            engine=engine,
-            files_in=len(taken),
-            files_out=len(bins),
-            bytes=sum(file.bytes for file in taken),
-            rows=sum(file.rows for file in taken),
-            saves=(len(taken) - len(bins)) * self._policy.rank.open_bytes,
-            paths=[self._table.path(file) for file in taken],
-            bins=[self._bin(part) for part in bins],
-        )
+        return self._small_step("merge", bins, engine, f"{len(taken)} small files")
 
     def _remaining(self, files: Sequence[FileState]) -> list[FileState]:
         """Return the files that no earlier operation takes."""
@@ -267,45 +316,46 @@ class TablePlanner:
     # --- layout --------------------------------------------------------------------------------------------------
 
     def _cluster(self) -> list[PlannedStep]:
-        table, layout = self._table, self._layout
-        if self._missing is not None:
-            return [self._skipped("layout", f"its cluster key `{self._missing}` is not one of its columns")]
-        if layout is None:
+        table, policy, clustering = self._table, self._policy.layout, self._clustering
+        if policy.cluster == "off":
+            return [self._skipped("layout", "the policy's `layout.cluster` is off")]
+        if clustering is None:
             return [self._skipped("layout", "it has no cluster keys, and no column as its first sort key")]
-        by_partition: dict[Any, list[FileState]] = defaultdict(list)
-        for file in self._remaining(table.files):
-            by_partition[file.group[1:]].append(file)
-        target = target_size(table, self._policy.merge)
-        depths = [(layout.depth(files, target), files) for files in by_partition.values()]
-        steps = [step for depth, files in depths if (step := self._cluster_step(layout, files, depth, target))]
+        if clustering.missing is not None:
+            return [self._skipped("layout", f"its cluster key `{clustering.missing}` is not one of its columns")]
+        target, partitions = target_size(table, self._policy.merge), partitions_of(self._remaining(table.files))
+        depths = [(clustering.depth(files), files) for files in partitions]
+        steps = [
+            self._cluster_step(clustering, taken, depth)
+            for depth, files in depths
+            if depth > policy.max_depth and (taken := clustering.files_to_cluster(files, target, policy.max_bytes))
+        ]
         if steps:
             return steps
         deepest = max((depth for depth, _ in depths), default=0.0)
-        most = f"at most {deepest:.1f} times the necessary files hold a value of {layout.names}"
-        return [self._skipped("layout", f"{most}; `max_depth` is {self._policy.layout.max_depth:g}")]
+        if deepest > policy.max_depth:
+            reason = f"{deepest:.1f} files hold a value of {clustering.names}: to cluster them again would hardly help"
+        else:
+            most = f"at most {deepest:.1f} files hold a value of {clustering.names}"
+            reason = f"{most}; `max_depth` is {policy.max_depth:g}"
+        return [self._skipped("layout", reason)]
 
-    def _cluster_step(
-        self, layout: Layout, files: Sequence[FileState], depth: float, target: int
-    ) -> PlannedStep | None:
-        if depth <= self._policy.layout.max_depth:
-            return None
-        taken = unclustered_files(files, layout, self._policy.layout.max_bytes)
-        if not taken:
-            return None
+    def _cluster_step(self, clustering: TableClustering, taken: Sequence[FileState], depth: float) -> PlannedStep:
+        target = target_size(self._table, self._policy.merge)
         size = sum(file.bytes for file in taken)
-        files_out = max(1, round(size / target))
-        fewer = max(0.0, layout.files_of_value(taken) - layout.best(files_out))
+        files_out = round(size / target)
+        before, after = clustering.depth(taken), clustering.ideal_depth(files_out)
+        fewer_bytes = max(0.0, before * size / len(taken) - after * size / files_out)
         return self._step(
             "layout",
             taken[0].group,
-            f"{depth:.1f} times the necessary files hold a value of {layout.names};"
-            f" {len(taken)} files become {files_out}",
+            f"{depth:.1f} files hold a value of {clustering.names}; {len(taken)} files become {files_out}",
             engine=self._engine(self._policy.layout.engine),
             files_in=len(taken),
             files_out=files_out,
             bytes=size,
             rows=sum(file.rows - file.deleted for file in taken),
-            saves=round(fewer * (size / len(taken) + self._policy.rank.open_bytes)),
+            saves=round(fewer_bytes + max(0.0, before - after) * self._policy.rank.open_bytes),
             paths=[self._table.path(file) for file in taken],
             bins=[self._bin(taken, files_out)],
         )
@@ -321,61 +371,12 @@ class TablePlanner:
         return self._room
 
 
-def target_size(table: TableState, policy: MergePolicy) -> int:
-    """Return the size that files of a table should have."""
-    if policy.target_file_size is not None:
-        return policy.target_file_size
-    option = table.options.get("target_file_size")
-    return DEFAULT_FILE_SIZE if option is None else parse_size(option)
-
-
-def merge_bins(
-    files: Sequence[FileState], target: int, policy: MergePolicy, room: int
-) -> Iterator[Sequence[FileState]]:
-    """Yield the lists of files of a partition that a merge turns into one file each.
-
-    Args:
-        files: The files, in the order of their rows.
-        target: The target file size.
-        policy: The merge policy.
-        room: The most files in all bins together.
-    """
-    for tier in tiers(small_files(files, target), policy, target):
-        for part in packed(tier, target):
-            taken = part[:room]
-            if len(taken) >= policy.min_files:
-                yield taken
-                room -= len(taken)
-
-
-def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
-    """Return the files that are far smaller than the target."""
-    return (file for file in files if file.bytes < target * _NEARLY_FULL)
-
-
-def tiers(files: Iterator[FileState], policy: MergePolicy, target: int) -> list[list[FileState]]:
-    """Divide small files by size, so that larger ones are not rewritten for the sake of a few smaller ones."""
-    limits = policy.tiers or (*(size for size in _TIERS if size < target), target)
-    found: list[list[FileState]] = [[] for _ in limits]
+def _by_version(files: Iterable[FileState]) -> list[list[FileState]]:
+    """Divide files by the versions of their schema."""
+    found: dict[int, list[FileState]] = defaultdict(list)
     for file in files:
-        tier = bisect_right(limits, file.bytes)
-        if tier < len(found):
-            found[tier].append(file)
-    return found
-
-
-def packed(files: Sequence[FileState], target: int) -> Iterator[list[FileState]]:
-    """Divide files into bins of one new file each, in the order of their rows, so that neighbours stay together."""
-    part: list[FileState] = []
-    size = 0
-    for file in files:
-        if part and size + file.bytes > target:
-            yield part
-            part, size = [], 0
-        part.append(file)
-        size += file.bytes
-    if part:
-        yield part
+        found[file.group[0]].append(file)
+    return list(found.values())
 
 
 def _combined(steps: Sequence[PlannedStep]) -> list[PlannedStep]:

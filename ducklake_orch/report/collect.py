@@ -7,12 +7,11 @@ from datetime import datetime
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import MaintenancePolicy
-from ducklake_orch.maintenance.census import Census, TableState, census
+from ducklake_orch.maintenance.census import TableState, census
+from ducklake_orch.maintenance.cluster_depth import clusterings
 from ducklake_orch.maintenance.health import graded, measure
 from ducklake_orch.maintenance.health_report import HealthReport
-from ducklake_orch.maintenance.layout import layouts, worst_depth
 from ducklake_orch.maintenance.run_log import MaintenanceRun, latest_runs
-from ducklake_orch.maintenance.table_plan import target_size
 from ducklake_orch.report.history import History, history
 from ducklake_orch.report.upkeep import Upkeep, upkeep
 from ducklake_orch.report.writers import Writers, writers
@@ -51,7 +50,7 @@ class LakeReport(Result):
         ids: The ids of the tables, by name.
         partitions: The partitions of partitioned tables, by name.
         fresh_within: The age from which the last write of a table is a warning, in seconds, by name.
-        overlaps: The keys by which tables are clustered, and how many times as many files as necessary a value is in.
+        overlaps: The keys by which tables are clustered, and the depth of their worst partitions, by name.
         writers: Who wrote the retained snapshots.
         upkeep: What maintenance may do by its policy, what is due, and what was done.
         runs: The latest runs of maintenance.
@@ -94,7 +93,8 @@ def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int, host_u
         who = writers(state)
         runs = latest_runs(state.metadata, _RUNS)
         planned = upkeep(state, policy, runs)
-        overlaps = _overlaps(state, policy)
+        keys = {number: clustering.names for number, clustering in clusterings(state, policy).items()}
+        ids = {str(table.name): table.table_id for table in state.tables}
         expected = {table.name: policy.of_table(*table.name).health.write_age for table in state.tables}
     return LakeReport(
         name=config.name,
@@ -103,26 +103,20 @@ def report(config: LakeConfig, policy: MaintenancePolicy, snapshots: int, host_u
         catalog=config.catalog.to_url(),
         storage=config.storage.to_url() if config.storage else "MotherDuck",
         health=graded(config, policy, measured),
-        ids={str(table.name): table.table_id for table in state.tables},
+        ids=ids,
         partitions={str(table.name): _partitions(table) for table in state.tables if table.partitioned},
         fresh_within={str(name): ages[0].total_seconds() for name, ages in expected.items() if ages is not None},
-        overlaps=overlaps,
+        overlaps={
+            table.table: (keys[ids[table.table]], table.metrics["depth"])
+            for table in measured.tables
+            if table.metrics["depth"] is not None
+        },
         history=past,
         writers=who,
         upkeep=planned,
         runs=runs,
         host_urls=host_urls,
     )
-
-
-def _overlaps(state: Census, policy: MaintenancePolicy) -> dict[str, tuple[str, float]]:
-    found = layouts(state, policy)
-    sizes = {table.table_id: target_size(table, policy.of_table(*table.name).merge) for table in state.tables}
-    return {
-        str(table.name): (layout.names, worst_depth(table, layout, sizes[table.table_id]))
-        for table in state.tables
-        if (layout := found.get(table.table_id)) is not None
-    }
 
 
 def _partitions(table: TableState) -> list[PartitionFacts]:

@@ -58,7 +58,7 @@ def _cells(report: LakeReport, index: int, table: TableHealth) -> Iterator[tuple
     yield "growth", (grown, growth[-1] - growth[0])
     yield "files", (number(metrics["files"]), metrics["files"])
     yield "small files", (number(metrics["small_files"]), metrics["small_files"])
-    times = tag("span", f"{depth:.1f}", title=f"times the necessary files hold a value of {keys}")
+    times = tag("span", f"{depth:.1f}", title=f"files of a partition hold a value of {keys}")
     yield "overlap", (times, depth)
     yield "deleted", (share(metrics["delete_share"]), metrics["delete_share"])
     yield "inlined", (number(metrics["inlined_rows"]), metrics["inlined_rows"])

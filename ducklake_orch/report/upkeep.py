@@ -60,7 +60,7 @@ def _rules(policy: MaintenancePolicy) -> Iterator[tuple[str, str | None]]:
     yield "merge", f"{merge.min_files} or more small files of a partition" if merge.enabled else None
     layout = policy.layout
     is_on = layout.enabled and layout.cluster != "off"
-    many = f"partitions where more than {layout.max_depth:g} times the necessary files hold a value"
+    many = f"partitions where more than {layout.max_depth:g} files hold a value of a key"
     yield "layout", many if is_on else None
     kept = f", except the latest {expire.retain_last}"
     yield "expire", f"snapshots older than {in_words(expire.older_than)}{kept}" if expire.enabled else None

@@ -137,18 +137,22 @@ def opened(frame: DataFrame) -> int:
         metrics = leaf.metrics()
         found = [metrics.get(name) for name in _SIZES if metrics.contains(name)]
         total += found[0].get().value() if found else 0
+    if not total:
+        raise SystemExit("the plan does not tell what it read")
     return total
 
 
 def answers(table_format: TableFormat) -> tuple[int, float, Sequence[Any]]:
     """Return the size of the files that the queries open, their seconds, and their results."""
     taken, size, results = list[float](), 0, list[Any]()
+    table_format.spark.conf.set("spark.sql.adaptive.enabled", "false")  # so that a plan tells what it read
     for _ in range(1 + _TIMES):
         started = time.perf_counter()
         frames = [table_format.read().where(where).selectExpr("count(*)", "round(sum(amount), 3)") for where in QUERIES]
         results = [frame.collect() for frame in frames]
         taken.append(time.perf_counter() - started)
         size = sum(map(opened, frames))
+    table_format.spark.conf.set("spark.sql.adaptive.enabled", "true")
     return size, statistics.median(taken[1:]), results
 
 
@@ -186,7 +190,6 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         spark = session(Path(folder), ["iceberg", "delta"])
-        spark.conf.set("spark.sql.adaptive.enabled", "false")  # so that a plan tells what it read
         print(f"- **{args.rows:,} rows** in {FILES} files, clustered by two columns into files of 32 MB\n")
         measure(spark, Path(folder), args.rows)
         spark.stop()

@@ -73,9 +73,9 @@ def test_conditions_on_each_key_need_few_of_the_clustered_files(lake: DuckLake) 
     assert files(lake, "a = 17") <= 8
     assert files(lake, "b = 'v44'") <= 8
     assert files(lake, "a = 17 AND b = 'v44'") <= 3
-    assert depth(lake) < 2
+    assert depth(lake) < 7
     past.check()
-    assert why_not(lake, max_depth=1).startswith("at most")
+    assert why_not(lake, max_depth=1).endswith("files hold a value of a, b: to cluster them again would hardly help")
 
 
 @on_sqlite
@@ -103,10 +103,10 @@ def test_each_partition_is_clustered_alone(lake: DuckLake) -> None:
 
 @on_sqlite
 def test_a_partition_that_is_hardly_worse_than_necessary_is_left_alone(lake: DuckLake) -> None:
-    create(lake, files=8)
-    assert why_not(lake) == ("at most 3.0 times the necessary files hold a value of a, b; `max_depth` is 4")
+    create(lake, files=4)
+    assert why_not(lake) == ("at most 4.0 files hold a value of a, b; `max_depth` is 4")
     [step] = plan(lake, max_depth=2)
-    assert step.reason == "3.0 times the necessary files hold a value of a, b; 8 files become 7"
+    assert step.reason == "4.0 files hold a value of a, b; 4 files become 3"
     assert step.saves > 0
     assert step.benefit > 0
 
@@ -120,8 +120,8 @@ def test_a_byte_is_rewritten_only_a_few_times(lake: DuckLake) -> None:
         written += lake.table("t").files()[-1].bytes
         for step in lake.maintain(NO_MERGE, ["layout"]).operations:
             rewritten += step.bytes or 0 if step.status == "done" else 0
-        assert depth(lake) <= 5
-    assert rewritten < 6 * written
+        assert depth(lake) <= 7
+    assert rewritten < 5 * written
 
 
 @on_sqlite
@@ -154,7 +154,7 @@ VALUES = {
     "BIGINT": "id * 1000003 % 4000 - 2000",
     "DOUBLE": "CASE id % 7 WHEN 0 THEN 'inf'::DOUBLE WHEN 1 THEN '-inf'::DOUBLE ELSE hash(id) % 1000 / 7 END",
     "DECIMAL(38,4)": "hash(id)::DECIMAL(38,4) / 3",
-    "VARCHAR": "CASE id % 9 WHEN 0 THEN repeat('é', 300) || id WHEN 1 THEN '' ELSE chr((65 + id % 26)::INTEGER) END",
+    "VARCHAR": "CASE id % 9 WHEN 0 THEN repeat('é', 30) || id WHEN 1 THEN '' ELSE chr((65 + id % 26)::INTEGER) END",
     "DATE": "DATE '2024-01-01' + (hash(id) % 1000)::INTEGER",
     "TIMESTAMPTZ": "TIMESTAMPTZ '2024-01-01 00:00:00+02' + INTERVAL (hash(id) % 1000) HOUR",
     "UUID": "md5(id::VARCHAR)::UUID",
@@ -223,8 +223,8 @@ def test_merged_files_are_clustered_inside(lake: DuckLake) -> None:
 @on_sqlite
 def test_the_policy_sets_keys_and_turns_clustering_off(lake: DuckLake) -> None:
     create(lake)
-    assert why_not(lake, cluster="off") == _NO_KEYS
-    assert "the necessary files hold a value of b;" in plan(lake, cluster_by=["b"])[0].reason
+    assert why_not(lake, cluster="off") == "the policy's `layout.cluster` is off"
+    assert plan(lake, cluster_by=["b"])[0].reason.startswith("20.0 files hold a value of b; ")
     assert why_not(lake, cluster_by=["c"]) == "its cluster key `c` is not one of its columns"
     lake.table("t").set_cluster_by([])
     assert why_not(lake) == _NO_KEYS
@@ -268,12 +268,13 @@ def test_cluster_keys_are_replaced_and_removed(lake: DuckLake) -> None:
         (["x"], "The cluster key `x` is not a column"),
         (["a", "A"], "The cluster key `a` is given twice"),
         (["s"], "`s` is STRUCT.* cannot be a cluster key"),
+        (["h"], "`h` is HUGEINT and cannot be a cluster key"),
         (["a", "b", "c", "d", "e"], "5 cluster keys are too many"),
         ("a", "`cluster_by` = 'a' is not a list"),
     ],
 )
 def test_unfit_keys_are_refused_before_anything_is_created(lake: DuckLake, keys: Any, words: str) -> None:
-    schema = dict.fromkeys("abcde", "INTEGER") | {"s": "STRUCT(x INTEGER)"}
+    schema = dict.fromkeys("abcde", "INTEGER") | {"s": "STRUCT(x INTEGER)", "h": "HUGEINT"}
     with pytest.raises(ConfigError, match=words):
         lake.create_table("t", schema, cluster_by=keys)
     assert not lake.exists("t")
@@ -282,3 +283,73 @@ def test_unfit_keys_are_refused_before_anything_is_created(lake: DuckLake, keys:
         lake.table("t").set_cluster_by(keys)
     with pytest.raises(ObjectNotFoundError):
         lake.table("u").set_cluster_by(["a"])
+
+
+@on_sqlite
+def test_rewritten_files_can_still_be_clustered(lake: DuckLake) -> None:
+    create(lake)
+    lake.delete("t", "hash(id) % 10 = 1")
+    past = Past(lake)
+    lake.maintain({"rewrite": {"delete_threshold": 0.05}, **NO_MERGE}, ["rewrite"]).raise_for_error()
+    before = files(lake)
+    assert files(lake, "a = 17") == before
+    cluster(lake)
+    assert files(lake, "a = 17") <= before / 2
+    past.check()
+
+
+@on_sqlite
+def test_one_small_file_does_not_rewrite_clustered_ones(lake: DuckLake) -> None:
+    create(lake)
+    cluster(lake)
+    for number in range(2):
+        lake.write(rows(number * 100, 100), "t", mode="append")
+        assert plan(lake, max_depth=1) == []
+
+
+@on_sqlite
+def test_a_key_with_two_values_settles_in_parts(lake: DuckLake) -> None:
+    create(lake, cluster_by=["p"])
+    past, limit = Past(lake), sum(file.bytes for file in lake.table("t").files()) // 3
+    for _ in range(12):
+        if not plan(lake, max_bytes=limit):
+            break
+        cluster(lake, max_bytes=limit)
+    assert plan(lake, max_bytes=limit) == []
+    assert depth(lake) <= 4
+    assert lake.health().tables[0].grade == "ok"
+    past.check()
+
+
+@on_sqlite
+def test_keys_without_values_are_left_alone(lake: DuckLake) -> None:
+    create(lake, files=8)
+    lake.alter_table("t", add_columns={"new": "INTEGER"})
+    lake.table("t").set_cluster_by(["new", "a"])
+    limit = sum(file.bytes for file in lake.table("t").files()) // 2
+    past = Past(lake)
+    for _ in range(3):
+        cluster(lake, max_bytes=limit, max_depth=2)
+    past.check()
+    lake.table("t").set_cluster_by(["new"])
+    assert why_not(lake, max_bytes=limit) == "at most 0.0 files hold a value of new; `max_depth` is 4"
+
+
+@on_sqlite
+def test_a_key_that_is_lost_after_the_plan_stops_the_step(lake: DuckLake) -> None:
+    create(lake)
+    stale = lake.plan_maintenance(NO_MERGE, ["layout"])
+    lake.alter_table("t", rename_columns={"a": "c"})
+    [step] = lake.maintain(stale).operations
+    assert step.status == "skipped"
+    assert "a concurrent write changed it" in step.reason
+
+
+@on_sqlite
+def test_files_are_left_alone_if_memory_does_not_suffice(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+    create(lake)
+    past = Past(lake)
+    lake.maintain({"layout": {}, "memory_limit": "8 MiB", **NO_MERGE}, ["layout"]).raise_for_error()
+    assert "are not clustered: " in caplog.text
+    assert files(lake) == 20
+    past.check()

@@ -22,6 +22,7 @@ from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
+from ducklake_orch.engine.quoting import folded
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import StalePlanError, UnsupportedStatementError
@@ -155,7 +156,9 @@ def _place(
 def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> tuple[TableDef, list[BinJob]]:
     """Read the current state of the bins' files; leave out bins with a file that is no longer live."""
     table = metadata.table(bins[0].table, at)
-    # The option only spares inserts the sort.
+    for planned in bins:
+        _refuse_unknown_keys(planned, table)
+    # `sort_on_insert` holds for inserts only; compaction always sorts.
     table = replace(table, options={key: value for key, value in table.options.items() if key != "sort_on_insert"})
     if metadata.encrypted():
         raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Compact it with the DuckLake extension.")
@@ -180,6 +183,13 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
         if all(number in lives for number in planned.files)
     ]
     return table, jobs
+
+
+def _refuse_unknown_keys(planned: Bin, table: TableDef) -> None:
+    known = {folded(column.name) for column in table.columns}
+    for key in planned.clustering.keys if planned.clustering else ():
+        if folded(key) not in known:
+            raise StalePlanError(f"`{table}` has lost its cluster key `{key}`.", remedy="Plan again.")
 
 
 def _result(table: str, way: Way, placed: CommittedCompaction) -> Compaction:

@@ -120,14 +120,23 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
         write_id: Becomes part of the file names.
 
     Returns:
-        The new files, part by part; none if the old files are unfit: row ids are missing or not unique, so that rows
-        cannot be distinguished, or the files do not hold as many rows as the catalog says.
+        The new files, part by part; none if memory does not suffice to cluster, or if the old files are unfit: row ids
+        are missing or not unique, so that rows cannot be distinguished, or the files do not hold as many rows as the
+        catalog says.
     """
     try:
         result = _compacted(con, job, write_id)
     except duckdb.OutOfMemoryException as error:
         if not job.sorted:
             raise
+        if job.clustering is not None and job.clustering.mark is not None:
+            log.warning(
+                "%d files of `%s` are not clustered: %s; a lower `layout.max_bytes` helps",
+                len(job.files),
+                job.table,
+                str(error).partition("\n")[0],
+            )
+            return []
         reason = str(error).partition("\n")[0]
     else:
         if isinstance(result, Compacted):

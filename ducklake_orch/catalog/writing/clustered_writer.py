@@ -6,8 +6,8 @@ from hashlib import md5
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import NewFile, TableDef, free_column_name
-from ducklake_orch.catalog.parquet import copy_options, file_size, sort_sql
+from ducklake_orch.catalog.metadata import ColumnDef, NewFile, TableDef, free_column_name, row_id_name
+from ducklake_orch.catalog.parquet import copy_options
 from ducklake_orch.catalog.writing.cast_to_table import explain
 from ducklake_orch.catalog.writing.cluster_cells import cell_sql
 from ducklake_orch.catalog.writing.file_writer import (
@@ -22,6 +22,7 @@ from ducklake_orch.engine.quoting import folded, identifier, literal
 _SPOOL = "__ducklake_orch_cells"
 _ROWS_IN_ROW_GROUP = 122_880  # DuckDB's default
 _MOST_CELLS = 1_024
+_LETTERS = 64
 # A file whose rows have equal keys is not divided by them, but by its size.
 _LARGEST = 2
 
@@ -32,15 +33,18 @@ class Clustering:
 
     Attributes:
         keys: The columns; none for the sort keys of the table.
-        mark: The part of the files' names that says by what their rows are clustered.
         files: How many files the rows get.
         rows: How many rows there are.
+        file_size: The size that files should have.
+        mark: The part of the files' names that says by what all rows of these files are clustered; None if they are
+            clustered only within each file.
     """
 
     keys: tuple[str, ...]
-    mark: str
     files: int
     rows: int
+    file_size: int
+    mark: str | None = None
 
 
 def cluster_mark(keys: Sequence[str], sort: Sequence[str]) -> str:
@@ -69,9 +73,17 @@ def cell_of(con: duckdb.DuckDBPyConnection, rows: str, table: TableDef, clusteri
 def _sort_keys(table: TableDef, clustering: Clustering) -> list[str]:
     """Return the SQL of values that sort as the rows are to be clustered."""
     if clustering.keys:
-        return [f"create_sort_key({identifier(name)}, 'ASC NULLS LAST')" for name in clustering.keys]
+        columns = {folded(column.name): column for column in table.columns}
+        return [_sort_key(columns[folded(name)]) for name in clustering.keys]
     keys = (f"{key.expression}, {literal(key.order)}" for key in table.sort)
     return [f"create_sort_key({', '.join(keys)})"]
+
+
+def _sort_key(column: ColumnDef) -> str:
+    value = identifier(column.name)
+    if column.type in ("varchar", "json"):
+        value = f"left({value}, {_LETTERS})"  # the rest of a long text does not matter
+    return f"create_sort_key({value}, 'ASC NULLS LAST')"
 
 
 def _parts(table: TableDef, clustering: Clustering) -> int:
@@ -105,19 +117,21 @@ def write_clustered_rows(
     rows = fitted(con, wider, source, None, known=True)
     folder = partition_folder(con, table, values)
     options = copy_options(wider, write_id)
-    options["FILENAME_PATTERN"] = literal(f"{table.file_prefix(write_id)}-{clustering.mark}-{{uuidv7}}")
-    options["FILE_SIZE_BYTES"] = str(_LARGEST * file_size(table.options))
+    if clustering.mark is not None:
+        options["FILENAME_PATTERN"] = literal(f"{table.file_prefix(write_id)}-{clustering.mark}-{{uuidv7}}")
+    options["FILE_SIZE_BYTES"] = str(_LARGEST * clustering.file_size)
     names = ", ".join(identifier(column.name) for column in wider.columns)
     cell = free_column_name("__ducklake_orch_cell", wider.columns)
     files, parts = list[NewFile](), _parts(table, clustering)
-    order = cell if clustering.keys else sort_sql(table).removeprefix(" ORDER BY ")
+    sort = [*([cell] if clustering.keys else []), *(key.sql for key in table.sort), row_id_name(table.columns)]
     try:
         number = cell_of(con, rows, table, clustering)
-        con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT {names}, {number} AS {cell} FROM ({rows})")
+        con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT {names}, {number} AS {cell} FROM ({rows}) ORDER BY {cell}")
         # No file is written for no rows.
         used = con.execute(f"SELECT DISTINCT {cell} // {parts} FROM {_SPOOL} ORDER BY ALL").fetchall()
         for first in (number * parts for (number,) in used):
-            sql = f"SELECT {names} FROM {_SPOOL} WHERE {cell} BETWEEN {first} AND {first + parts - 1} ORDER BY {order}"
+            of_file = f"{cell} BETWEEN {first} AND {first + parts - 1}"
+            sql = f"SELECT {names} FROM {_SPOOL} WHERE {of_file} ORDER BY {', '.join(sort)}"
             files += copy_rows(con, wider, [], sql, folder, options, values)
     except duckdb.Error as error:
         failure = explain(error, table)
