@@ -27,6 +27,7 @@ POLICY = MaintenancePolicy.model_validate(
     {
         "rewrite": {"delete_threshold": 0.1},
         "merge": {"min_files": 2},
+        "layout": {"max_depth": 1},
         "expire": {"older_than": _EXPIRE_S, "retain_last": 5, "keep": [KEPT]},
         "cleanup": {"older_than": _CLEANUP_S},
         "orphans": {"older_than": _CLEANUP_S, "action": "delete", "unknown": "delete"},
@@ -99,7 +100,7 @@ def maintain(config: LakeConfig, stop: Any) -> Counter[str]:
 
 def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], float]:
     """Run writers, readers and maintenance concurrently; return the maintenance counts and the longest wait."""
-    lake.create_table("t", {"id": "BIGINT", "v": "BIGINT"})
+    lake.create_table("t", {"id": "BIGINT", "v": "BIGINT"}, cluster_by=["v"], options={"target_file_size": "2KB"})
     options = metadata(lake)["ducklake_metadata"]
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, context.Pool(_WRITERS + _READERS + 1) as pool:
@@ -146,5 +147,5 @@ def test_maintenance_with_concurrent_writers_and_readers_loses_nothing(make_lake
 @catalogs()
 def test_maintenance_with_concurrent_writers_and_readers_for_minutes(make_lake: MakeLake) -> None:
     maintained, longest = soak(make_lake("lake"), 300)
-    assert maintained.keys() >= {"rewrite", "merge", "expire", "cleanup"}
+    assert maintained.keys() >= {"rewrite", "merge", "layout", "expire", "cleanup"}
     assert longest < 2
