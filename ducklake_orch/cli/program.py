@@ -29,6 +29,7 @@ from ducklake_orch.cli.rollback import rollback
 from ducklake_orch.cli.sql import sql
 from ducklake_orch.cli.stages import diff, discard, publish, stages
 from ducklake_orch.cli.tags import tag, tags, untag
+from ducklake_orch.cli.workload import workload
 from ducklake_orch.cli.write import write
 
 
@@ -87,6 +88,7 @@ for function in (
     health,
     fsck,
     quarantine,
+    workload,
     index,
     report,
     config_schema,

@@ -148,6 +148,9 @@ class LakeConfig(Model):
     keep_keys: Duration = Field(default=timedelta(days=30), description="How long idempotency keys are kept.")
     retry: RetryPolicy = Field(default_factory=RetryPolicy, description="How transient failures are retried.")
     pool: PoolPolicy = Field(default_factory=PoolPolicy, description="Connections kept to a server catalog.")
+    workload: bool = Field(
+        default=False, description="Count which columns reads have conditions on, for `workload` and maintenance."
+    )
     maintenance: MaintenancePolicy = Field(
         default_factory=MaintenancePolicy, description="How the lake is maintained, and when it is healthy."
     )

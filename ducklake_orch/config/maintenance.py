@@ -70,8 +70,10 @@ class LayoutPolicy(Model):
     """Cluster the files of tables that have cluster keys or sort keys, so that conditions on these need few files."""
 
     enabled: bool = Field(default=True, description="Whether this operation runs.")
-    cluster: Literal["off", "keys"] = Field(
-        default="keys", description="Whether tables are clustered by their cluster keys, or else by their sort keys."
+    cluster: Literal["off", "keys", "auto"] = Field(
+        default="keys",
+        description="Whether tables are clustered by their cluster keys, or else by their sort keys; with `auto`, or"
+        " else by the columns that reads have conditions on, if `workload` counts them.",
     )
     cluster_by: tuple[str, ...] | None = Field(
         default=None, max_length=4, description="Cluster keys; default is those of the table."

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ducklake_orch.maintenance.results import MaintenancePlan, MaintenanceReport
     from ducklake_orch.maintenance.run_log import MaintenanceRun
     from ducklake_orch.maintenance.run_plan import Progress
+    from ducklake_orch.maintenance.workload import ColumnReads
     from ducklake_orch.report.collect import LakeReport
 
 
@@ -172,6 +173,23 @@ class MaintenanceVerbs(LakeBase):
 
         with planning(self.config, f"Listing the maintenance of lake `{self.config.name}`", reads=True) as metadata:
             return latest_runs(metadata, limit)
+
+    def workload(self, days: int = 30) -> "list[ColumnReads]":
+        """List which columns reads had conditions on, and how many files they opened.
+
+        Reads are counted if the lake's configuration has `workload = true`: those of `lake.read`, in this process and
+        in Spark. Other reads are not seen. A process adds its counts once a minute, and at its end.
+
+        Args:
+            days: The reads of how many days to count, today included; at most 60 are kept.
+
+        Examples:
+            >>> lake.workload()  # the configuration does not say so
+            []
+        """
+        from ducklake_orch.maintenance.workload import workload
+
+        return workload(self.config, days)
 
     def quarantined(self) -> "list[QuarantinedFile]":
         """List the orphaned files that maintenance has moved into quarantine, the oldest first.

@@ -19,6 +19,7 @@ from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.engine.layout import named_column
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.maintenance.census import Census, FileState
+from ducklake_orch.maintenance.workload import proposed_keys
 
 _NUMBERS = "^(u?int(8|16|32|64|128)|float(32|64)|decimal.*)$"
 # Files that were clustered together are clustered again only with others that have this share of their bytes.
@@ -150,10 +151,12 @@ def clusterings(state: Census, policy: MaintenancePolicy) -> dict[int, TableClus
         state: The lake.
         policy: The policy, which can set the keys of tables.
     """
-    sorts, wanted = _sort_keys(state), dict[int, tuple[str, ...]]()
+    sorts, wanted, proposed = _sort_keys(state), dict[int, tuple[str, ...]](), proposed_keys(state.metadata)
     for table in state.tables:
         own = policy.of_table(*table.name).layout
-        keys = cluster_keys(table.options) if own.cluster_by is None else own.cluster_by
+        keys: Sequence[str] = cluster_keys(table.options) if own.cluster_by is None else own.cluster_by
+        if not keys and table.table_id not in sorts and own.cluster == "auto":
+            keys = proposed.get(table.table_id, ())
         if own.enabled and own.cluster != "off" and (keys or table.table_id in sorts):
             wanted[table.table_id] = tuple(keys)
     columns = _columns(state, list(wanted)) if wanted else {}

@@ -16,6 +16,7 @@ from ducklake_orch.maintenance.results import MaintenancePlan, PlannedStep
 from ducklake_orch.maintenance.run_log import latest_runs
 from ducklake_orch.maintenance.selection import Selection, warn
 from ducklake_orch.maintenance.table_plan import TABLE_OPERATIONS, TablePlanner
+from ducklake_orch.maintenance.workload import proposed_keys, reads_per_day
 from ducklake_orch.maintenance.write_times import last_writes
 
 log = logging.getLogger("ducklake_orch")
@@ -85,13 +86,15 @@ def _table_steps(
     if not any(map(selection.wants, TABLE_OPERATIONS)):
         return []
     ranking, in_use, clustered = _ranking(state), tables_in_use(state.metadata), clusterings(state, policy)
+    proposals = proposed_keys(state.metadata)
     tables = [table for table in state.tables if selection.wants_table(table.name)]
 
     def planned(table: TableState, room: int) -> tuple[list[PlannedStep], int]:
         of_table = policy.of_table(*table.name)
         stage, clustering = in_use.get(table.table_id), clustered.get(table.table_id)
+        proposed = proposals.get(table.table_id, ())
         planner = TablePlanner(
-            state, table, of_table, room, distributed=distributed, stage=stage, clustering=clustering
+            state, table, of_table, room, distributed=distributed, stage=stage, clustering=clustering, proposed=proposed
         )
         steps = [ranking.scored(step, of_table.rank) for step in _planned_steps(planner, selection)]
         return steps, planner.room
@@ -112,7 +115,9 @@ def _table_steps(
 def _ranking(state: Census) -> Ranking:
     runs, written = latest_runs(state.metadata, RANKED_RUNS), last_writes(state.metadata)
     last = {str(table.name): written[table.table_id] for table in state.tables if table.table_id in written}
-    return Ranking(state.at, last, cost_per_second(runs), waits(runs))
+    counted = reads_per_day(state.metadata)
+    reads = {str(table.name): counted[table.table_id] for table in state.tables if table.table_id in counted}
+    return Ranking(state.at, last, cost_per_second(runs), waits(runs), reads)
 
 
 def _planned_steps(planner: TablePlanner, selection: Selection) -> list[PlannedStep]:

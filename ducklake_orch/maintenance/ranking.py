@@ -12,7 +12,7 @@ does not tell the reads of a table, they are estimated by the age of its last wr
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from ducklake_orch.config.maintenance import RankPolicy
@@ -36,12 +36,14 @@ class Ranking:
         last_writes: When each table was last written.
         rate: The bytes of cost per second of earlier runs; None if there are none.
         waited: In how many runs in a row an operation of a table had to wait, by `task_name`.
+        reads: The reads of tables per day that were counted.
     """
 
     at: datetime
     last_writes: Mapping[str, datetime]
     rate: float | None
     waited: Mapping[str, int]
+    reads: Mapping[str, float] = field(default_factory=dict)
 
     def scored(self, step: PlannedStep, policy: RankPolicy) -> PlannedStep:
         """Return a step with its benefit and its cost."""
@@ -64,7 +66,8 @@ class Ranking:
         age = self.at - self.last_writes.get(table, self.at)
         # In whole hours, so that tables of one nightly job are equal.
         age = max(age // _HOUR, 0) * _HOUR
-        return float(2 ** -(age / policy.half_life))
+        # Not all reads are counted.
+        return float(2 ** -(age / policy.half_life)) + self.reads.get(table, 0.0)
 
     def ranked(self, steps: Iterable[PlannedStep]) -> list[PlannedStep]:
         """Return steps in the order of the run: by score, with a share for those that waited; skipped steps last."""

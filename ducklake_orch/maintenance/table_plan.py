@@ -32,6 +32,7 @@ class TablePlanner:
         distributed: Whether Spark is available for tables that are too large for one machine.
         stage: A stage that removes rows of the table, and finds them again only where they are now.
         clustering: How the table is to be clustered, if it is.
+        proposed: The columns by which clustering would help reads most.
     """
 
     def __init__(
@@ -44,9 +45,11 @@ class TablePlanner:
         distributed: bool = False,
         stage: str | None = None,
         clustering: TableClustering | None = None,
+        proposed: Sequence[str] = (),
     ) -> None:
         self._stage = stage
         self._clustering = clustering
+        self._proposed = proposed
         self._distributed = distributed
         self._census = census
         self._table = table
@@ -320,7 +323,8 @@ class TablePlanner:
         if policy.cluster == "off":
             return [self._skipped("layout", "the policy's `layout.cluster` is off")]
         if clustering is None:
-            return [self._skipped("layout", "it has no cluster keys, and no column as its first sort key")]
+            hint = f"; most reads have conditions on {', '.join(self._proposed)}" if self._proposed else ""
+            return [self._skipped("layout", f"it has no cluster keys, and no column as its first sort key{hint}")]
         if clustering.missing is not None:
             return [self._skipped("layout", f"its cluster key `{clustering.missing}` is not one of its columns")]
         target, partitions = target_size(table, self._policy.merge), partitions_of(self._remaining(table.files))

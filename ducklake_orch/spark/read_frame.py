@@ -16,7 +16,16 @@ import pyarrow as pa
 
 from ducklake_orch.catalog.metadata import DataFile, Metadata, reading
 from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
-from ducklake_orch.catalog.scan import ScanPlan, Selection, find_view, plan_scan, snapshot_of
+from ducklake_orch.catalog.scan import (
+    ScanPlan,
+    Selection,
+    find_view,
+    note_read,
+    note_read_of,
+    plan_scan,
+    snapshot_of,
+    write_reads,
+)
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import TableName, identifier
@@ -92,12 +101,15 @@ def read_table(lake: "LakeBase", spark: "SparkSession", selection: Selection, en
         at = snapshot_of(session, metadata)
         key = ReadKey.of(session, metadata, selection, engine, at)
         if (kept := kept_frame(spark, key)) is not None:
+            note_read_of(metadata, name, at, selection.where)
             return kept
         view = find_view(metadata, name, at)
         if view is None:
             planned = _plan(metadata, at, selection, engine)
+            note_read(metadata, planned.plan.table, at, planned.plan.where, len(planned.plan.files))
         else:
             columns, where = view.selection(metadata.con, selection.columns, selection.where)
+    write_reads(lake.config)
     if view is not None:
         sources = list(dict.fromkeys(columns.values()))
         of_table = replace(selection, table=TableName(view.table.schema, view.table.name), columns=sources, where=where)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         parse_value,
         refuse_changing,
     )
+    from ducklake_orch.catalog.scan.reads_seen import WHOLE_TABLE, note_read, note_read_of, read_counts, write_reads
     from ducklake_orch.catalog.scan.scan_plan import (
         ScanPlan,
         choose,

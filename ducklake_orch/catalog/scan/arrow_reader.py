@@ -23,6 +23,7 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.parquet import arrow_value
 from ducklake_orch.catalog.scan.predicate import parse_predicate
+from ducklake_orch.catalog.scan.reads_seen import note_read_of, write_reads
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
@@ -66,6 +67,7 @@ class Selection:
 
 def read_arrow(lake: "LakeBase", selection: Selection) -> pa.Table:
     """Return the rows as an Arrow table in memory."""
+    _note(lake, selection)
     with _opened(lake, selection) as session:
         if dialect_of(lake.config).reads_one_moment:
             return _table(session, selection)
@@ -82,6 +84,16 @@ def read_arrow(lake: "LakeBase", selection: Selection) -> pa.Table:
             return _table(session, selection)
 
 
+def _note(lake: "LakeBase", selection: Selection) -> None:
+    """Count the read of a table, if the configuration says so."""
+    if not lake.config.workload:
+        return
+    with lake.reading(selection.snapshot, selection.as_of, entering=False) as session:
+        with reading(session, f"Reading the metadata of `{selection.table}`") as metadata:
+            note_read_of(metadata, selection.table, snapshot_of(session, metadata), selection.where)
+    write_reads(lake.config)
+
+
 def _table(session: Session, selection: Selection) -> pa.Table:
     with _run(session, selection) as con:
         return con.to_arrow_table()
@@ -94,6 +106,7 @@ def _newest(session: Session) -> int:
 
 def read_batches(lake: "LakeBase", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
     """Return the rows as a stream; its connection is closed at the end of the stream."""
+    _note(lake, selection)
     batches = _batches(lake, selection, batch_size)
     first = next(batches)
     # Only a stream that was imported through Arrow's C interface releases its source when it is closed.
