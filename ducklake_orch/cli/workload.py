@@ -23,8 +23,8 @@ def workload(
             entry.column or "",
             entry.condition or "all reads",
             f"{entry.reads}",
-            f"{entry.files:.1f}" if entry.files else "",
-            f"{entry.opened:.1f}" if entry.files else "",
+            "" if entry.files is None else f"{entry.files:.1f}",
+            "" if entry.opened is None else f"{entry.opened:.1f}",
         ]
         for entry in entries
     ]

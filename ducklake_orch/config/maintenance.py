@@ -72,8 +72,8 @@ class LayoutPolicy(Model):
     enabled: bool = Field(default=True, description="Whether this operation runs.")
     cluster: Literal["off", "keys", "auto"] = Field(
         default="keys",
-        description="Whether tables are clustered by their cluster keys, or else by their sort keys; with `auto`, or"
-        " else by the columns that reads have conditions on, if `workload` counts them.",
+        description="`keys`: by cluster keys, else by sort keys. `auto`: as `keys`; tables with neither get the columns"
+        " as keys that counted reads have conditions on.",
     )
     cluster_by: tuple[str, ...] | None = Field(
         default=None, max_length=4, description="Cluster keys; default is those of the table."

@@ -177,14 +177,14 @@ class MaintenanceVerbs(LakeBase):
     def workload(self, days: int = 30) -> "list[ColumnReads]":
         """List which columns reads had conditions on, and how many files they opened.
 
-        Reads are counted if the lake's configuration has `workload = true`: those of `lake.read`, in this process and
-        in Spark. Other reads are not seen. A process adds its counts once a minute, and at its end.
+        Reads by `lake.read` are counted, also in Spark, if the lake's configuration has `workload = true`. Other reads
+        are not. A process adds its counts once a minute, and at exit.
 
         Args:
             days: The reads of how many days to count, today included; at most 60 are kept.
 
         Examples:
-            >>> lake.workload()  # the configuration does not say so
+            >>> lake.workload()  # `workload` is off
             []
         """
         from ducklake_orch.maintenance.workload import workload

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from statistics import fmean
+from statistics import fmean, geometric_mean
 from typing import Any
 
 from ducklake_orch.catalog.lifecycle import cluster_keys
@@ -60,8 +60,12 @@ class TableClustering:
 
     def depth(self, files: Sequence[FileState]) -> float:
         """Return how many of some files of a partition hold a value, on average, by the key where they are most."""
+        return max(self._depths(files), default=0.0)
+
+    def _depths(self, files: Sequence[FileState]) -> list[float]:
+        """Return the depth by each key that has values."""
         known = ([bounds[file.file_id] for file in files if file.file_id in bounds] for bounds in self.bounds.values())
-        return max(map(_depth, known), default=0.0)
+        return [_depth(bounds) for bounds in known if bounds]
 
     def ideal_depth(self, files: int) -> float:
         """Return the depth of some number of files that are clustered as well as possible."""
@@ -88,9 +92,9 @@ class TableClustering:
         if _size(taken) > max_bytes:
             taken = self._around_deepest(taken, max_bytes)
         files_out = round(_size(taken) / target)
-        if files_out < 2 or self.ideal_depth(files_out) > _SHARE_OF_DEPTH * self.depth(taken):
-            return []
-        return taken
+        # What one key gains, another may lose: their mean counts.
+        mean = geometric_mean([max(depth, 1.0) for depth in self._depths(taken)] or [1.0])
+        return taken if files_out > 1 and self.ideal_depth(files_out) <= _SHARE_OF_DEPTH * mean else []
 
     def _clustered_sets(self, files: Sequence[FileState]) -> Iterator[list[FileState]]:
         """Divide files into those that were clustered together, by their names, and single files."""

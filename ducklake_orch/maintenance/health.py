@@ -172,7 +172,11 @@ def _table(
     for group, files in table.groups.items():
         after_merge[group[1:]] -= sum(len(part) - 1 for part in merge_bins(files, target, rule, len(files)))
     bands = Counter(bisect_right([*_BANDS.values()], file.bytes) for file in table.files)
-    depths = {clustering.depth(files): files for files in partitions_of(table.files)} if clustering else {}
+    depths = (
+        [(clustering.depth(files), files) for files in partitions_of(table.files)]
+        if clustering and not clustering.missing
+        else []
+    )
     rows = metrics["rows"] - metrics["inlined_rows"] + metrics["deleted_rows"]
     metrics |= {
         "small_files": small,
@@ -181,7 +185,7 @@ def _table(
         "partitions": len(partitions),
         "files_per_partition": max(partitions.values(), default=0),
         "delete_share": metrics["deleted_rows"] / rows if rows else 0.0,
-        "depth": max(depths, default=None),
+        "depth": max((depth for depth, _ in depths), default=None),
         "inlined_deletions": sum(file.tombstones for file in table.files),
         "write_age": write_age,
     }
@@ -191,7 +195,7 @@ def _table(
     # A flush cannot move the rows that stay, so they are reported but not graded.
     graded = metrics | {"inlined_rows": metrics["inlined_rows"] - metrics["inlined_rows_staying"]}
     # Only partitions that `layout` would improve are graded.
-    graded["depth"] = max((depth for depth, files in depths.items() if could_cluster(files)), default=None)
+    graded["depth"] = max((depth for depth, files in depths if could_cluster(files)), default=None)
 
     def remedy(metric: str) -> str:
         if metric == "write_age":

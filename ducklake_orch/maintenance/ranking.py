@@ -7,8 +7,8 @@ The formula, whose weights are `rank` of the policy:
     score   = benefit / cost
 
 A merge saves each read the opens of files, a rewrite also the bytes of deleted rows, and a flush the rows that come
-from the catalog. A new layout saves the files that a condition on one of its keys no longer needs. Where the policy
-does not tell the reads of a table, they are estimated by the age of its last write.
+from the catalog. A new layout saves the files that a condition on one of its keys no longer needs. If the policy
+sets no reads of a table, they are the counted reads plus an estimate by the age of its last write.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -16,6 +16,7 @@ from ducklake_orch.catalog.lifecycle import (
     delete_quarantined,
     expire,
     flush_inlined,
+    set_cluster_keys,
 )
 from ducklake_orch.catalog.metadata import QUARANTINE_FOLDER
 from ducklake_orch.catalog.transactions import discard_past_stages
@@ -70,6 +71,15 @@ def _compact(work: Work) -> Done:
         reason += f"; {unfit} were skipped, because their files cannot be compacted: the log has the reasons"
     figures = {name: totals[name] for name in ("files_in", "files_out", "bytes", "rows")}
     return Done(replace(work.step, reason=reason, **figures), snapshot, stopped)  # type: ignore[arg-type]
+
+
+def _cluster(work: Work) -> Done:
+    """Cluster files; keys that maintenance chose become those of the table, so that it does not choose others later."""
+    clusterings = [bin_.clustering for bin_ in work.step.bins if bin_.clustering is not None]
+    part = work.policy.layout
+    if part.cluster == "auto" and part.cluster_by is None and clusterings and clusterings[0].keys:
+        set_cluster_keys(work.config, work.table, clusterings[0].keys, first=True)
+    return _compact(work)
 
 
 def _compactor(work: Work) -> Compactor | None:
@@ -169,9 +179,9 @@ _STEPS: dict[tuple[str, str | None], Callable[[Work], Done]] = {
     ("merge", "extension"): extension_steps.merge,
     ("rewrite", "duckdb"): _compact,
     ("merge", "duckdb"): _compact,
-    ("layout", "duckdb"): _compact,
+    ("layout", "duckdb"): _cluster,
     ("rewrite", "spark"): _compact,
-    ("layout", "spark"): _compact,
+    ("layout", "spark"): _cluster,
     ("merge", "spark"): _compact,
     ("expire", "duckdb"): _expire,
     ("cleanup", "duckdb"): _clean_up,

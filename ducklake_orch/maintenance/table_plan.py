@@ -226,8 +226,10 @@ class TablePlanner:
                 for file in part
             }
             left = [file for file in files if file.file_id not in merged]
-            found = merge_bins(left, target, policy, len(left), self._least(files))
-            bins += [part for part in found if len(_by_version(part)) > 1]
+            found = merge_bins(left, target, policy, self._room, self._least(files))
+            mixed = [part for part in found if len(_by_version(part)) > 1]
+            self._room -= sum(map(len, mixed))
+            bins += mixed
         if not bins:
             return []
         what = f"{sum(map(len, bins))} small files of several schema versions"
@@ -290,10 +292,11 @@ class TablePlanner:
             if (least := self._least(files)) < policy.min_files:
                 for same in _by_version(self._remaining(files)):
                     found = list(merge_bins(same, target, policy, self._room, least))
-                    count = sum(map(len, found))
-                    self._waiting += sum(map(len, merge_bins(same, target, policy, len(same), least))) - count
-                    self._room -= count
+                    self._room -= sum(map(len, found))
                     bins += found
+                    if not any(merge_bins(same, target, policy, len(same))):  # else they are counted already
+                        unlimited = merge_bins(same, target, policy, len(same), least)
+                        self._waiting += sum(map(len, unlimited)) - sum(map(len, found))
         if not bins:
             return []
         what = f"{sum(map(len, bins))} small files without new ones for {in_words(policy.settled_after)}"
@@ -323,7 +326,8 @@ class TablePlanner:
         if policy.cluster == "off":
             return [self._skipped("layout", "the policy's `layout.cluster` is off")]
         if clustering is None:
-            hint = f"; most reads have conditions on {', '.join(self._proposed)}" if self._proposed else ""
+            by = ", ".join(self._proposed)
+            hint = f"; clustering by {by} would let reads open fewer files" if by else ""
             return [self._skipped("layout", f"it has no cluster keys, and no column as its first sort key{hint}")]
         if clustering.missing is not None:
             return [self._skipped("layout", f"its cluster key `{clustering.missing}` is not one of its columns")]
@@ -338,7 +342,7 @@ class TablePlanner:
             return steps
         deepest = max((depth for depth, _ in depths), default=0.0)
         if deepest > policy.max_depth:
-            reason = f"{deepest:.1f} files hold a value of {clustering.names}: to cluster them again would hardly help"
+            reason = f"{deepest:.1f} files hold a value of {clustering.names}; clustering would hardly lower this"
         else:
             most = f"at most {deepest:.1f} files hold a value of {clustering.names}"
             reason = f"{most}; `max_depth` is {policy.max_depth:g}"

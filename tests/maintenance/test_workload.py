@@ -1,5 +1,6 @@
 """With `workload = true`, reads are counted by the columns of their conditions; maintenance uses the counts."""
 
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.catalog.scan import reads_seen
+from ducklake_orch.catalog.scan import reads_seen, write_reads
 from ducklake_orch.engine.session import open_session
 from tests.support.backends import catalogs, on_sqlite
 from tests.support.lakes import MakeLake
@@ -30,7 +31,8 @@ def lake(make_lake: MakeLake, monkeypatch: pytest.MonkeyPatch) -> DuckLake:
     return counting
 
 
-def counts(lake: DuckLake) -> dict[tuple[str | None, str | None], tuple[int, float, float]]:
+def counts(lake: DuckLake) -> dict[tuple[str | None, str | None], tuple[int, float | None, float | None]]:
+    write_reads(lake.config, now=True)
     return {(entry.column, entry.condition): (entry.reads, entry.files, entry.opened) for entry in lake.workload()}
 
 
@@ -44,7 +46,7 @@ def test_reads_are_counted_by_the_columns_of_their_conditions(lake: DuckLake) ->
         (None, None): (4, 8.0, (8 + 1 + 1) / 3),
         ("a", "equal"): (3, 8.0, (8 + 1 + 1) / 3),
         ("id", "range"): (2, 8.0, 1.0),
-        ("b", "equal"): (1, 8.0, 1.0),
+        ("b", "other"): (1, 8.0, 1.0),
     }
     assert str(lake.workload()[0]) == "main.t: 4 reads, 3.3 of 8.0 files opened"
 
@@ -78,7 +80,7 @@ def test_counts_wait_while_a_writer_holds_the_lake(lake: DuckLake) -> None:
         ThreadPoolExecutor(1) as another,
     ):
         assert another.submit(lambda: lake.read("t", where="a = 1").num_rows).result() == 16
-    assert counts(lake)["a", "equal"][0] == 1
+        assert [entry.reads for entry in lake.workload() if entry.column] == [1]
     lake.read("t", where="a = 1")
     assert counts(lake)["a", "equal"][0] == 3
 
@@ -127,9 +129,51 @@ def test_keys_are_proposed_and_used_where_the_policy_says_so(lake: DuckLake) -> 
         return step
 
     for value in range(12):
-        lake.read("t", where=f"a = {value}")
+        lake.read("t", where=f"a = {value} AND b % 7 = 3")
         lake.read("t", where=f"id = {value}")
-    assert plan().reason.endswith("; most reads have conditions on a")
+    assert plan().reason.endswith("; clustering by a would let reads open fewer files")
     assert plan(cluster="auto").reason.startswith("8.0 files hold a value of a; 8 files become")
-    lake.table("t").set_cluster_by(["b"])
-    assert "hold a value of b" in plan(cluster="auto").reason
+    policy = {"layout": {"cluster": "auto"}, "merge": {"enabled": False, "target_file_size": "1 KiB"}}
+    lake.maintain(policy, ["layout"]).raise_for_error()
+    assert [option.value for option in lake.options() if option.name == "cluster_by"] == ['["a"]']
+    for value in range(99):
+        lake.read("t", where=f"b = {value % 7}")
+    assert "hold a value of a" in plan(cluster="auto").reason
+
+
+def test_counting_creates_no_lake(tmp_path: Path) -> None:
+    script = (
+        "import shutil, sys; from ducklake_orch import DuckLake; lake = DuckLake.local(sys.argv[1], workload=True);"
+        " lake.write([{'a': 1}], 't', mode='append'); lake.read('t', where='a = 1');"
+        " tx = lake.transaction().__enter__(); tx.read('t', where='a = 1'); tx.__exit__(None, None, None);"
+        " [shutil.rmtree(path) if path.is_dir() else path.unlink()"
+        "  for path in __import__('pathlib').Path(sys.argv[1]).parent.iterdir()]"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "lakes").mkdir()
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "lakes" / "lake")], check=True, env=environment)
+    assert list((tmp_path / "lakes").iterdir()) == []
+    assert not list((tmp_path / "temporary").glob("**/*.sqlite"))
+
+
+@on_sqlite
+def test_a_forked_process_does_not_write_the_counts_of_its_parent(lake: DuckLake, monkeypatch: Any) -> None:
+    monkeypatch.setattr(reads_seen, "_WRITE_EVERY_S", 60.0)
+    write_reads(lake.config, now=True)
+    lake.read("t", where="a = 1")
+    child = os.fork()
+    if child == 0:
+        write_reads(lake.config, now=True)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert lake.workload() == []
+    assert counts(lake)["a", "equal"][0] == 1
+
+
+@on_sqlite
+def test_a_catalog_that_refuses_the_counts_is_read_all_the_same(lake: DuckLake) -> None:
+    with lake.connect() as con:
+        con.execute("CREATE TABLE __ducklake_metadata_lake.ducklake_orch_reads (other INTEGER)")
+    for _ in range(2):
+        assert lake.read("t", where="a = 1").num_rows == 16

@@ -21,8 +21,14 @@ def cluster_keys(options: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(json.loads(options.get(_OPTION, "[]")))
 
 
-def set_cluster_keys(config: LakeConfig, name: TableName, keys: Sequence[str]) -> None:
+def set_cluster_keys(config: LakeConfig, name: TableName, keys: Sequence[str], *, first: bool = False) -> None:
     """Set the cluster keys of a table; no keys remove them.
+
+    Args:
+        config: The lake.
+        name: The table.
+        keys: The keys.
+        first: Leave the keys as they are if the table has some.
 
     Raises:
         ConfigError: When a key is not a column, or its type has no order.
@@ -33,6 +39,8 @@ def set_cluster_keys(config: LakeConfig, name: TableName, keys: Sequence[str]) -
 
     def put(transaction: MetadataTransaction) -> None:
         table = transaction.metadata.table(name, transaction.latest.snapshot_id)
+        if first and _OPTION in table.options:
+            return
         columns = cluster_columns(keys, {column.name: duckdb_type(column) for column in table.columns})
         key = transaction.dialect.quoted("key")
         own = f"{key} = '{_OPTION}' AND scope = 'table' AND scope_id = {table.table_id}"

@@ -67,7 +67,12 @@ class Selection:
 
 def read_arrow(lake: "LakeBase", selection: Selection) -> pa.Table:
     """Return the rows as an Arrow table in memory."""
-    _note(lake, selection)
+    rows = _read(lake, selection)
+    write_reads(lake.config)
+    return rows
+
+
+def _read(lake: "LakeBase", selection: Selection) -> pa.Table:
     with _opened(lake, selection) as session:
         if dialect_of(lake.config).reads_one_moment:
             return _table(session, selection)
@@ -84,16 +89,6 @@ def read_arrow(lake: "LakeBase", selection: Selection) -> pa.Table:
             return _table(session, selection)
 
 
-def _note(lake: "LakeBase", selection: Selection) -> None:
-    """Count the read of a table, if the configuration says so."""
-    if not lake.config.workload:
-        return
-    with lake.reading(selection.snapshot, selection.as_of, entering=False) as session:
-        with reading(session, f"Reading the metadata of `{selection.table}`") as metadata:
-            note_read_of(metadata, selection.table, snapshot_of(session, metadata), selection.where)
-    write_reads(lake.config)
-
-
 def _table(session: Session, selection: Selection) -> pa.Table:
     with _run(session, selection) as con:
         return con.to_arrow_table()
@@ -106,7 +101,7 @@ def _newest(session: Session) -> int:
 
 def read_batches(lake: "LakeBase", selection: Selection, batch_size: int) -> pa.RecordBatchReader:
     """Return the rows as a stream; its connection is closed at the end of the stream."""
-    _note(lake, selection)
+    write_reads(lake.config)
     batches = _batches(lake, selection, batch_size)
     first = next(batches)
     # Only a stream that was imported through Arrow's C interface releases its source when it is closed.
@@ -186,7 +181,7 @@ class _Start:
 def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
     """Open the lake at the requested snapshot or time, and check that the table or view exists."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
-        _check_name(session, selection.table)
+        _check_name(session, selection)
         yield session
 
 
@@ -202,12 +197,14 @@ def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConn
     raise failure
 
 
-def _check_name(session: Session, name: TableName) -> None:
+def _check_name(session: Session, selection: Selection) -> None:
     """Refuse a name that no table or view has; the engine's own error would suggest metadata tables."""
+    name = selection.table
     with reading(session, f"Looking for `{name}`") as metadata:
         at = snapshot_of(session, metadata)
         if not metadata.has_view(*name, at):
             metadata.table(name, at)
+        note_read_of(metadata, name, at, selection.where)
 
 
 def _query(session: Session, selection: Selection) -> str:

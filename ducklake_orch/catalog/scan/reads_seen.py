@@ -1,24 +1,26 @@
 """Count which columns reads have conditions on, for `lake.workload()` and maintenance, if `workload` is set.
 
-A process counts for itself, and adds its counts to a table of ducklake-orch in the catalog: at most once a minute, and
-at its end. If the lake is in use at that moment, the counts wait for the next time. Values of conditions are not kept.
+Each process keeps its counts in memory and adds them to a table of ducklake-orch in the catalog once a minute and at
+exit. If the lake is locked, it tries again a minute later. Values in conditions are never stored. No read fails, and
+none waits long, because of its count.
 """
 
 import atexit
 import logging
+import os
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import duckdb
-
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, TableDef, live, text
 from ducklake_orch.catalog.scan.predicate import Node, Predicate, parse_predicate
 from ducklake_orch.catalog.scan.scan_plan import classify
+from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig, RetryPolicy
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import DuckLakeOrchError
@@ -30,7 +32,7 @@ READS = OwnTable(
     " read_count BIGINT NOT NULL, planned_count BIGINT NOT NULL, file_count BIGINT NOT NULL,"
     " opened_count BIGINT NOT NULL",
 )
-# Stands for a column in the counts of all reads of a table.
+# The column id of the row that counts all reads of a table.
 WHOLE_TABLE = -1
 # The figures of a key, with their columns in the catalog.
 _FIGURES = {"reads": "read_count", "planned": "planned_count", "files": "file_count", "opened": "opened_count"}
@@ -55,12 +57,14 @@ class _Counts:
             time, and of those files that the read opened.
         written: When counts were last written, by the clock of `time.monotonic`.
         planned: When the files of a read were last counted, by table.
+        refused: Whether the catalog refuses the counts of this process, for example because it may only read.
     """
 
     config: LakeConfig
     figures: dict[Key, Counter[str]] = field(default_factory=dict)
     written: float = field(default_factory=time.monotonic)
     planned: dict[int, float] = field(default_factory=dict)
+    refused: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, figures: Mapping[Key, Mapping[str, int]]) -> None:
@@ -77,8 +81,8 @@ class _Counts:
             taken, self.figures = self.figures, {}
             return taken
 
-    def is_to_be_planned(self, table_id: int) -> bool:
-        """Return whether the files of a read are to be counted: a few reads tell enough."""
+    def is_planning_due(self, table_id: int) -> bool:
+        """Return whether to count the files of this read; a sample suffices."""
         with self.lock:
             is_due = time.monotonic() - self.planned.get(table_id, -_PLAN_EVERY_S) >= _PLAN_EVERY_S
             if is_due:
@@ -87,13 +91,20 @@ class _Counts:
 
 
 _KNOWN: dict[tuple[str, str | None], _Counts] = {}
+# A child would write the counts of its parent again, and a lock of another thread would never be released.
+os.register_at_fork(after_in_child=_KNOWN.clear)
 
 
-def _counts(config: LakeConfig) -> _Counts:
+def _counts(config: LakeConfig) -> _Counts | None:
+    """Return the counts of a lake; None if its reads are not counted."""
+    is_pinned = config.snapshot is not None or config.as_of is not None
+    if not config.workload or config.read_only or is_pinned or config.storage is None:
+        return None
     key = config.catalog.to_url(), config.metadata_schema
     if not _KNOWN:
         atexit.register(_write_all)
-    return _KNOWN.setdefault(key, _Counts(config))
+    counts = _KNOWN.setdefault(key, _Counts(config))
+    return None if counts.refused else counts
 
 
 def _write_all() -> None:
@@ -111,11 +122,16 @@ def note_read(metadata: Metadata, table: TableDef, at: int, where: Predicate | N
         where: The condition of the read.
         opened: How many files the read opens, if that is known.
     """
-    if not metadata.config.workload:
-        return
-    counts = _counts(metadata.config)
+    if (counts := _counts(metadata.config)) is not None:
+        with _harmless():
+            _count(counts, metadata, table, at, where, opened)
+
+
+def _count(
+    counts: _Counts, metadata: Metadata, table: TableDef, at: int, where: Predicate | None, opened: int | None
+) -> None:
     figures = {"reads": 1}
-    if where is not None and counts.is_to_be_planned(table.table_id):
+    if where is not None and counts.is_planning_due(table.table_id):
         files = f"{metadata.table_sql('ducklake_data_file')} WHERE table_id = {table.table_id} AND {live(at)}"
         total = int(metadata.rows(f"SELECT count(*) FROM {files}")[0][0])
         opened = len(classify(metadata, table, at, where.text)) if opened is None else opened
@@ -128,18 +144,37 @@ def note_read(metadata: Metadata, table: TableDef, at: int, where: Predicate | N
 
 def note_read_of(metadata: Metadata, name: TableName, at: int, where: str | None) -> None:
     """Count a read of a table that is not planned here; reads of views are not counted."""
-    if metadata.config.workload and (table := metadata.find_table(name, at)) is not None:
-        predicate = None if where is None else parse_predicate(metadata.con, where, table.columns)
-        note_read(metadata, table, at, predicate)
+    if _counts(metadata.config) is None:
+        return
+    with _harmless():
+        if (table := metadata.find_table(name, at)) is not None:
+            predicate = None if where is None else parse_predicate(metadata.con, where, table.columns)
+            note_read(metadata, table, at, predicate)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    """Log errors of a block: nothing that goes wrong while a read is counted may fail the read."""
+    try:
+        yield
+    except Exception as error:
+        log.debug("A read is not counted: %s", error)
 
 
 def _conditions(node: Node, table: TableDef) -> Iterator[tuple[int, str]]:
-    """Yield the columns that a condition uses, each with the kind of the comparison."""
+    """Yield the columns that a condition uses, each with the kind of the comparison.
+
+    The kind is `other` if the column is within an expression, because its bounds then tell little.
+    """
     if node["type"] in _COMBINED:
         for part in node["children"]:
             yield from _conditions(part, table)
         return
+    operands = [node.get("left"), node.get("right"), node.get("input"), *node.get("children", [])[:1]]
+    operands = [operand.get("child", operand) for operand in operands if isinstance(operand, dict)]
+    is_plain = any(operand["class"] == "COLUMN_REF" for operand in operands)
     kind = "equal" if node["type"] in _EQUAL else "range" if node["type"] in _RANGE else "other"
+    kind = kind if is_plain else "other"
     ids, waiting = {folded(column.name): column.column_id for column in table.columns}, list[Any]([node])
     while waiting:
         part = waiting.pop()
@@ -158,17 +193,27 @@ def write_reads(config: LakeConfig, *, now: bool = False) -> None:
         config: The lake.
         now: Whether to write them in any case.
     """
-    if not config.workload or config.read_only or config.storage is None:
-        return
     counts = _counts(config)
-    if not (taken := counts.take(now=now)):
+    if counts is None or not (taken := counts.take(now=now)):
         return
-    hasty = {"lock_timeout": timedelta(seconds=1), "retry": RetryPolicy(max_attempts=1)}
     try:
-        READS.write(config.model_copy(update=hasty), "adding the counts of reads", lambda to: _put(to, taken))
-    except (DuckLakeOrchError, duckdb.Error) as error:  # no read fails because of them
-        log.debug("The counts of reads wait: %s", error)
-        counts.add(taken)
+        READS.write(_patient_for_a_moment(config), "adding the counts of reads", lambda to: _put(to, taken))
+    except Exception as error:  # no read fails because of them
+        log.debug("The counts of reads are not written: %r", error)
+        if isinstance(error, DuckLakeOrchError) and error.retryable:
+            counts.add(taken)
+        else:
+            counts.refused = True
+
+
+def _patient_for_a_moment(config: LakeConfig) -> LakeConfig:
+    """Return a configuration that neither waits long for others, nor creates the lake."""
+    moment = timedelta(seconds=0.1)
+    changes: dict[str, Any] = {"lock_timeout": moment, "retry": RetryPolicy(max_attempts=1)}
+    changes |= {"pool": config.pool.model_copy(update={"wait": moment}), "create_if_missing": False, "options": {}}
+    if isinstance(config.catalog, SQLiteCatalog):
+        changes["catalog"] = config.catalog.model_copy(update={"busy_timeout": 100})
+    return config.model_copy(update=changes)
 
 
 def _put(transaction: MetadataTransaction, figures: Mapping[Key, Mapping[str, int]]) -> None:
@@ -180,8 +225,10 @@ def _put(transaction: MetadataTransaction, figures: Mapping[Key, Mapping[str, in
             of_key = f"table_id = {table_id} AND column_id = {column_id} AND kind = '{kind}'"
             transaction.change(READS.name, f"UPDATE {{}} SET {added} WHERE day = '{today}' AND {of_key}")
         else:
-            row = {"day": f"{today}", "table_id": table_id, "column_id": column_id, "kind": kind}
-            transaction.insert_row(READS.name, row | {column: counts.get(name, 0) for name, column in _FIGURES.items()})
+            columns = ", ".join(("day", "table_id", "column_id", "kind", *_FIGURES.values()))
+            values = ", ".join(str(counts.get(name, 0)) for name in _FIGURES)
+            row = f"'{today}', {table_id}, {column_id}, '{kind}', {values}"
+            transaction.change(READS.name, f"INSERT INTO {{}} ({columns}) VALUES ({row})")
     transaction.change(READS.name, f"DELETE FROM {{}} WHERE day < '{today - _KEPT}'")
 
 

@@ -156,7 +156,7 @@ class Draft:
         # Not read-only: a stage can also be read in a lake that is opened for reading.
         changes = {"catalog": catalog, "create_if_missing": True, "data_inlining_row_limit": 0, "read_only": False}
         none = dict.fromkeys(("metadata_schema", "automatic_migration"))
-        return self.lake.model_copy(update=changes | none | {"options": {}, "attach_options": {}})
+        return self.lake.model_copy(update=changes | none | {"options": {}, "attach_options": {}, "workload": False})
 
     def _create(self, write: Write, at: int | None) -> SnapshotRow:
         """Create the catalog with a snapshot of the lake, its schemas, views and options; return the snapshot."""
