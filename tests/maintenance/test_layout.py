@@ -13,6 +13,7 @@ from ducklake_orch.errors import ConfigError, ObjectNotFoundError
 from ducklake_orch.maintenance.results import PlannedStep
 from tests.support.backends import POSTGRES, SQLITE, catalogs, on_sqlite
 from tests.support.readers_of_the_past import Past
+from tests.support.table_steps import latest
 
 ROWS = 4_000
 SMALL = {"target_file_size": "30KB"}
@@ -56,6 +57,11 @@ def files(lake: DuckLake, where: str | None = None) -> int:
     return len(lake.table("t").files(where=where))
 
 
+def past_of(lake: DuckLake) -> Past:
+    """Return the rows of the last snapshots, the files of which are those of the earlier ones, too."""
+    return Past(lake, first=max(2, latest(lake) - 2))
+
+
 def depth(lake: DuckLake) -> float:
     return float(lake.health().tables[0].metrics["depth"])
 
@@ -65,7 +71,7 @@ def test_conditions_on_each_key_need_few_of_the_clustered_files(lake: DuckLake) 
     create(lake)
     lake.delete("t", "id % 50 = 3")
     lake.update("t", {"p": "9"}, "id % 100 = 7")
-    past = Past(lake)
+    past = past_of(lake)
     assert (files(lake, "a = 17"), files(lake, "b = 'v44'")) == (files(lake), files(lake))
     assert depth(lake) > 4
     cluster(lake)
@@ -81,7 +87,7 @@ def test_conditions_on_each_key_need_few_of_the_clustered_files(lake: DuckLake) 
 @on_sqlite
 def test_the_files_of_a_sorted_table_are_clustered_by_its_sort_keys(lake: DuckLake) -> None:
     create(lake, cluster_by=None, sort_by=["b DESC NULLS FIRST", "a"])
-    past = Past(lake)
+    past = past_of(lake)
     cluster(lake)
     assert files(lake, "b = 'v44'") <= 2
     past.check()
@@ -93,7 +99,7 @@ def test_the_files_of_a_sorted_table_are_clustered_by_its_sort_keys(lake: DuckLa
 @on_sqlite
 def test_each_partition_is_clustered_alone(lake: DuckLake) -> None:
     create(lake, partition_by=["p"], options={"target_file_size": "15KB"})
-    past = Past(lake)
+    past = past_of(lake)
     steps = plan(lake)
     assert sorted(str(step.partition) for step in steps) == ["{'p': '0'}", "{'p': '1'}"]
     cluster(lake)
@@ -127,7 +133,7 @@ def test_a_byte_is_rewritten_only_a_few_times(lake: DuckLake) -> None:
 @on_sqlite
 def test_large_partitions_are_clustered_in_parts(lake: DuckLake) -> None:
     create(lake, cluster_by=["a"])
-    past, before = Past(lake), depth(lake)
+    past, before = past_of(lake), depth(lake)
     limit = sum(file.bytes for file in lake.table("t").files()) // 3
     for _ in range(12):
         steps = plan(lake, max_bytes=limit, max_depth=2)
@@ -142,7 +148,7 @@ def test_rows_with_equal_keys_are_divided_by_size_and_only_once(lake: DuckLake) 
     create(lake, files=0, cluster_by=["p"], options={"target_file_size": "60KB", "parquet_row_group_size": 2048})
     for number in range(10):
         lake.write(rows(number * 10_000, 10_000).filter(pc.field("p") == 1), "t", mode="append")
-    past = Past(lake)
+    past = past_of(lake)
     cluster(lake, max_depth=1)
     sizes = [file.bytes for file in lake.table("t").files()]
     assert len(sizes) >= 3
@@ -171,7 +177,7 @@ def test_keys_of_each_type_are_clustered_with_their_nulls(lake: DuckLake, kind: 
     for number in range(6):
         numbers = f"SELECT range AS id FROM range({number * ROWS}, {(number + 1) * ROWS})"
         lake.write(duckdb.sql(f"SELECT id, {value} AS k FROM ({numbers})").to_arrow_table(), "t", mode="append")
-    past = Past(lake)
+    past = past_of(lake)
     cluster(lake, max_depth=1)
     past.check()
     assert files(lake, "k IS NULL") < files(lake) / 2
@@ -183,7 +189,7 @@ def test_rows_deleted_after_the_plan_stay_deleted(lake: DuckLake) -> None:
     stale = lake.plan_maintenance(NO_MERGE, ["layout"])
     lake.delete("t", "id < 10")
     lake.write(rows(20 * ROWS), "t", mode="append")
-    past = Past(lake)
+    past = past_of(lake)
     lake.maintain(stale).raise_for_error()
     past.check()
     cluster(lake)
@@ -198,7 +204,7 @@ def test_files_of_other_schemas_and_partition_keys_are_clustered_too(lake: DuckL
     for number in range(10, 20):
         data = rows(number * ROWS).rename_columns(["number", "a", "b", "p"])
         lake.write(data, "t", mode="append")
-    past = Past(lake)
+    past = past_of(lake)
     for _ in range(3):
         cluster(lake, max_depth=1.5)
     assert files(lake, "a = 17 AND p = 1") <= 3
@@ -208,7 +214,7 @@ def test_files_of_other_schemas_and_partition_keys_are_clustered_too(lake: DuckL
 @on_sqlite
 def test_merged_files_are_clustered_inside(lake: DuckLake) -> None:
     create(lake, files=6, options={"parquet_row_group_size": 2048})
-    past = Past(lake)
+    past = past_of(lake)
     lake.maintain(operations=["merge"]).raise_for_error()
     [file] = lake.table("t").files()
     bounds = duckdb.sql(
@@ -289,7 +295,7 @@ def test_unfit_keys_are_refused_before_anything_is_created(lake: DuckLake, keys:
 def test_rewritten_files_can_still_be_clustered(lake: DuckLake) -> None:
     create(lake)
     lake.delete("t", "hash(id) % 10 = 1")
-    past = Past(lake)
+    past = past_of(lake)
     lake.maintain({"rewrite": {"delete_threshold": 0.05}, **NO_MERGE}, ["rewrite"]).raise_for_error()
     before = files(lake)
     assert files(lake, "a = 17") == before
@@ -310,7 +316,7 @@ def test_one_small_file_does_not_rewrite_clustered_ones(lake: DuckLake) -> None:
 @on_sqlite
 def test_a_key_with_two_values_settles_in_parts(lake: DuckLake) -> None:
     create(lake, cluster_by=["p"])
-    past, limit = Past(lake), sum(file.bytes for file in lake.table("t").files()) // 3
+    past, limit = past_of(lake), sum(file.bytes for file in lake.table("t").files()) // 3
     for _ in range(12):
         if not plan(lake, max_bytes=limit):
             break
@@ -327,7 +333,7 @@ def test_keys_without_values_are_left_alone(lake: DuckLake) -> None:
     lake.alter_table("t", add_columns={"new": "INTEGER"})
     lake.table("t").set_cluster_by(["new", "a"])
     limit = sum(file.bytes for file in lake.table("t").files()) // 2
-    past = Past(lake)
+    past = past_of(lake)
     for _ in range(3):
         cluster(lake, max_bytes=limit, max_depth=2)
     past.check()
@@ -348,7 +354,7 @@ def test_a_key_that_is_lost_after_the_plan_stops_the_step(lake: DuckLake) -> Non
 @on_sqlite
 def test_files_are_left_alone_if_memory_does_not_suffice(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
     create(lake)
-    past = Past(lake)
+    past = past_of(lake)
     lake.maintain({"layout": {}, "memory_limit": "8 MiB", **NO_MERGE}, ["layout"]).raise_for_error()
     assert "are not clustered: " in caplog.text
     assert files(lake) == 20
@@ -358,7 +364,7 @@ def test_files_are_left_alone_if_memory_does_not_suffice(lake: DuckLake, caplog:
 @on_sqlite
 def test_two_keys_settle_in_parts(lake: DuckLake) -> None:
     create(lake)
-    past, size = Past(lake), sum(file.bytes for file in lake.table("t").files())
+    past, size = past_of(lake), sum(file.bytes for file in lake.table("t").files())
     rewritten = 0
     for _ in range(15):
         if not (steps := plan(lake, max_bytes=size // 4)):
