@@ -342,10 +342,19 @@ def test_keys_without_values_are_left_alone(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_a_key_that_is_lost_after_the_plan_stops_the_step(lake: DuckLake) -> None:
-    create(lake)
+@pytest.mark.parametrize(
+    ("layout", "change"),
+    [
+        ({}, {"rename_columns": {"a": "c"}}),
+        ({}, {"drop_columns": ["b"]}),
+        ({"cluster_by": None, "sort_by": ["a"]}, {"sort_by": []}),
+    ],
+)
+def test_keys_that_are_lost_after_the_plan_stop_the_step(lake: DuckLake, layout: Any, change: Any) -> None:
+    create(lake, files=6, **layout)
     stale = lake.plan_maintenance(NO_MERGE, ["layout"])
-    lake.alter_table("t", rename_columns={"a": "c"})
+    assert stale.operations[0].action == "run"
+    lake.alter_table("t", **change)
     [step] = lake.maintain(stale).operations
     assert step.status == "skipped"
     assert "a concurrent write changed it" in step.reason

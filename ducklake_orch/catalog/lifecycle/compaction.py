@@ -157,7 +157,7 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
     """Read the current state of the bins' files; leave out bins with a file that is no longer live."""
     table = metadata.table(bins[0].table, at)
     for planned in bins:
-        _refuse_unknown_keys(planned, table)
+        _refuse_lost_keys(planned, table)
     # `sort_on_insert` holds for inserts only; compaction always sorts.
     table = replace(table, options={key: value for key, value in table.options.items() if key != "sort_on_insert"})
     if metadata.encrypted():
@@ -185,11 +185,14 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
     return table, jobs
 
 
-def _refuse_unknown_keys(planned: Bin, table: TableDef) -> None:
-    known = {folded(column.name) for column in table.columns}
-    for key in planned.clustering.keys if planned.clustering else ():
-        if folded(key) not in known:
-            raise StalePlanError(f"`{table}` has lost its cluster key `{key}`.", remedy="Plan again.")
+def _refuse_lost_keys(planned: Bin, table: TableDef) -> None:
+    if planned.clustering is None:
+        return
+    known, keys = {folded(column.name) for column in table.columns}, planned.clustering.keys
+    if lost := [key for key in keys if folded(key) not in known]:
+        raise StalePlanError(f"`{table}` has lost its cluster key `{lost[0]}`.", remedy="Plan again.")
+    if not keys and not table.sort:
+        raise StalePlanError(f"`{table}` has lost its sort keys.", remedy="Plan again.")
 
 
 def _result(table: str, way: Way, placed: CommittedCompaction) -> Compaction:
