@@ -198,6 +198,7 @@ class DuckLakeResource(LakeResource):
     task_memory_limit: str | None = None
     lock_timeout: str | None = None
     keep_keys: str | None = None
+    workload: bool | None = None
     retry: RetryPolicy | None = None
     pool: PoolPolicy | None = None
     maintenance: dict[str, Any] | None = None
