@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -27,12 +28,15 @@ POLICY = MaintenancePolicy.model_validate(
     {
         "rewrite": {"delete_threshold": 0.1},
         "merge": {"min_files": 2},
-        "layout": {"max_depth": 1},
         "expire": {"older_than": _EXPIRE_S, "retain_last": 5, "keep": [KEPT]},
         "cleanup": {"older_than": _CLEANUP_S},
         "orphans": {"older_than": _CLEANUP_S, "action": "delete", "unknown": "delete"},
         "force": True,
     }
+)
+# Files that are not merged are clustered, however small they are.
+CLUSTERING = MaintenancePolicy.model_validate(
+    POLICY.model_dump() | {"merge": {"enabled": False, "target_file_size": 400}, "layout": {"max_depth": 1}}
 )
 
 
@@ -90,8 +94,10 @@ def maintain(config: LakeConfig, stop: Any) -> Counter[str]:
     """Run maintenance until `stop` is set; return how often each operation had work."""
     shorten_intervals()
     lake, done = DuckLake(config), Counter[str]()
-    while not stop.is_set():
-        report = lake.maintain(POLICY)
+    for policy in cycle((POLICY, CLUSTERING)):
+        if stop.is_set():
+            break
+        report = lake.maintain(policy)
         assert report.status == "ok", str(report)
         done.update(step.operation for step in report.operations if step.status == "done")
         time.sleep(0.2)
@@ -100,7 +106,7 @@ def maintain(config: LakeConfig, stop: Any) -> Counter[str]:
 
 def soak(lake: DuckLake, seconds: float, seed: int = 1) -> tuple[Counter[str], float]:
     """Run writers, readers and maintenance concurrently; return the maintenance counts and the longest wait."""
-    lake.create_table("t", {"id": "BIGINT", "v": "BIGINT"}, cluster_by=["v"], options={"target_file_size": "2KB"})
+    lake.create_table("t", {"id": "BIGINT", "v": "BIGINT"}, cluster_by=["v"])
     options = metadata(lake)["ducklake_metadata"]
     context = multiprocessing.get_context("spawn")
     with context.Manager() as manager, context.Pool(_WRITERS + _READERS + 1) as pool:
