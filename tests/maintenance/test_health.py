@@ -290,16 +290,16 @@ def test_the_remedy_for_files_below_min_files_names_min_files(lake: DuckLake) ->
 
 
 @on_sqlite
-def test_the_remedy_for_files_of_different_schemas_is_overwrite(lake: DuckLake) -> None:
+def test_the_remedy_for_files_of_different_schemas_is_a_rewrite(lake: DuckLake) -> None:
     lake.write(rows(0, 3), "t", mode="append")
     for n in range(6):
         lake.execute(f"ALTER TABLE t ADD COLUMN c{n} INTEGER").raise_for_error()
         lake.write(rows(3 * n, 3), "t", mode="append")
     by_metric = findings(lake, "main.t")
     assert list(by_metric) == ["files_per_partition"]
-    assert "rewrite the table (mode `overwrite`)" in by_metric["files_per_partition"].remedy
+    assert "maintain --operation rewrite --table main.t`" in by_metric["files_per_partition"].remedy
     assert lake.maintain(ALL_OF_IT, operations=["merge"]).totals["done"] == 0
-    lake.write(lake.read("t"), "t", mode="overwrite")
+    lake.maintain(ALL_OF_IT, operations=["rewrite"]).raise_for_error()
     assert findings(lake, "main.t") == {}
 
 
