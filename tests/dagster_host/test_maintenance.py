@@ -61,6 +61,7 @@ def test_the_maintenance_job_runs_all_operations_in_order(busy: DuckLakeResource
         "Wrote 1 row and 10 deletions of `main.orders` to 1 file",
         "Rewrote 10 files of `main.orders` into 1",
         "Merged 17 files of `main.orders` into 1",
+        "Nothing to do for `main.orders`: it has no cluster keys, and no column as its first sort key.",
         "Expired 31 snapshots and retired 20 files",
         "Deleted 37 files",
         "Nothing to do: no orphaned file is older than 7 days (the default).",
@@ -188,7 +189,7 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     )
     of_x = definitions.resolve_job_def("checks_of_x").execute_in_process().get_asset_check_evaluations()
     assert {evaluation.asset_key.path[0] for evaluation in of_x} == {"x"}
-    assert len(of_x) == 5
+    assert len(of_x) == 6
     result = definitions.resolve_job_def("health").execute_in_process()
     found = {
         (evaluation.asset_key.to_user_string(), evaluation.check_name): evaluation
@@ -196,7 +197,7 @@ def test_health_is_checked_for_each_table(busy: DuckLakeResource) -> None:
     }
     of_lake = {name for key, name in found if key == "lake/health"}
     assert of_lake == {"snapshot_count", "snapshot_age", "pending_bytes"}
-    assert len(found) == 10 + len(of_lake)
+    assert len(found) == 12 + len(of_lake)
     wrong = {key: check.severity.name for key, check in found.items() if not check.passed}
     assert wrong == {
         ("orders", "small_file_ratio"): "ERROR",
@@ -235,7 +236,7 @@ def test_the_job_checks_tables_and_lake_after_the_last_operation(busy: DuckLakeR
         for evaluation in result.get_asset_check_evaluations()
     }
     assert {name for key, name in found if key == "lake/health"} == {"snapshot_count", "snapshot_age", "pending_bytes"}
-    metrics = {"small_file_ratio", "files_per_partition", "delete_share", "inlined_rows", "consistent"}
+    metrics = {"small_file_ratio", "files_per_partition", "delete_share", "depth", "inlined_rows", "consistent"}
     for key in ("sold", "not_made_yet"):
         assert {name for of, name in found if of == key} == metrics
         assert {found[key, name].passed for name in metrics} == {key == "sold"}
