@@ -146,7 +146,9 @@ def _depth(bounds: Sequence[Bounds]) -> float:
     return fmean(counts or [0.0])
 
 
-def clusterings(state: Census, policy: MaintenancePolicy) -> dict[int, TableClustering]:
+def clusterings(
+    state: Census, policy: MaintenancePolicy, proposed: Mapping[int, Sequence[str]] | None = None
+) -> dict[int, TableClustering]:
     """Return how tables are to be clustered, by table id.
 
     Tables without keys are left out, and so are those that are sorted by an expression first, which has no bounds.
@@ -154,8 +156,10 @@ def clusterings(state: Census, policy: MaintenancePolicy) -> dict[int, TableClus
     Args:
         state: The lake.
         policy: The policy, which can set the keys of tables.
+        proposed: The `proposed_keys`, if the caller has them.
     """
-    sorts, wanted, proposed = _sort_keys(state), dict[int, tuple[str, ...]](), proposed_keys(state.metadata)
+    sorts, wanted = _sort_keys(state), dict[int, tuple[str, ...]]()
+    proposed = proposed_keys(state.metadata) if proposed is None else proposed
     for table in state.tables:
         own = policy.of_table(*table.name).layout
         keys: Sequence[str] = cluster_keys(table.options) if own.cluster_by is None else own.cluster_by

@@ -85,8 +85,8 @@ def _table_steps(
     """Plan the steps of tables in the order of the run: what pays off first comes first."""
     if not any(map(selection.wants, TABLE_OPERATIONS)):
         return []
-    ranking, in_use, clustered = _ranking(state), tables_in_use(state.metadata), clusterings(state, policy)
-    proposals = proposed_keys(state.metadata)
+    ranking, in_use, proposals = _ranking(state), tables_in_use(state.metadata), proposed_keys(state.metadata)
+    clustered = clusterings(state, policy, proposals)
     tables = [table for table in state.tables if selection.wants_table(table.name)]
 
     def planned(table: TableState, room: int) -> tuple[list[PlannedStep], int]:

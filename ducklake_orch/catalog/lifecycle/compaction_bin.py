@@ -96,11 +96,9 @@ class BinJob:
 
     @property
     def clustering(self) -> Clustering | None:
-        """By what the rows of the files are clustered, if they are; fewer files than planned may be left."""
+        """By what the rows of the files are clustered, if they are; a part of a bin has fewer rows."""
         planned, share = self.bin.clustering, len(self.files) / len(self.bin.files)
-        if planned is None:
-            return None
-        return replace(planned, files=max(1, round(planned.files * share)), rows=round(planned.rows * share))
+        return None if planned is None else replace(planned, rows=round(planned.rows * share))
 
     def halves(self) -> "tuple[BinJob, BinJob]":
         """Split the bin into two; files next to each other stay together."""
@@ -129,15 +127,11 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
     except duckdb.OutOfMemoryException as error:
         if not job.sorted:
             raise
-        if job.clustering is not None and job.clustering.mark is not None:
-            log.warning(
-                "%d files of `%s` are not clustered: %s; a lower `layout.max_bytes` helps",
-                len(job.files),
-                job.table,
-                str(error).partition("\n")[0],
-            )
-            return []
         reason = str(error).partition("\n")[0]
+        if job.clustering is not None and job.clustering.mark is not None:
+            message = "%d files of `%s` are not clustered: %s; a lower `layout.max_bytes` helps"
+            log.warning(message, len(job.files), job.table, reason)
+            return []
     else:
         if isinstance(result, Compacted):
             return [replace(result, again=job.again)]
@@ -222,7 +216,7 @@ def _order(con: duckdb.DuckDBPyConnection, job: BinJob, rows: str) -> str:
     if job.clustering is None or not job.clustering.keys:
         return sort_sql(job.table)
     # A number alone would be the number of a column.
-    return f" ORDER BY 0 + {cell_of(con, rows, job.table, replace(job.clustering, files=1))}"
+    return f" ORDER BY 0 + {cell_of(con, rows, job.table, job.clustering)}"
 
 
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:

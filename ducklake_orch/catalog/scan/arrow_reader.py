@@ -198,7 +198,10 @@ def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConn
 
 
 def _check_name(session: Session, selection: Selection) -> None:
-    """Refuse a name that no table or view has; the engine's own error would suggest metadata tables."""
+    """Refuse a name that no table or view has, because the engine's own error would suggest metadata tables.
+
+    The same look at the catalog counts the read.
+    """
     name = selection.table
     with reading(session, f"Looking for `{name}`") as metadata:
         at = snapshot_of(session, metadata)

@@ -122,11 +122,16 @@ def write_clustered_rows(
     options["FILE_SIZE_BYTES"] = str(_LARGEST * clustering.file_size)
     names = ", ".join(identifier(column.name) for column in wider.columns)
     cell = free_column_name("__ducklake_orch_cell", wider.columns)
+    # The engine would otherwise compute a key anew for each comparison with it.
+    sort_keys = _sort_keys(table, clustering)
+    keys = [free_column_name(f"{cell}_key_{n}", wider.columns) for n in range(len(sort_keys))]
+    named = ", ".join(f"{sql} AS {key}" for sql, key in zip(sort_keys, keys, strict=True))
+    keyed = f"SELECT *, {named} FROM ({rows})"
     files, parts = list[NewFile](), _parts(table, clustering)
     sort = [*([cell] if clustering.keys else []), *(key.sql for key in table.sort), row_id_name(table.columns)]
     try:
-        number = cell_of(con, rows, table, clustering)
-        con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT {names}, {number} AS {cell} FROM ({rows}) ORDER BY {cell}")
+        number = cell_sql(con, keyed, keys, clustering.files, parts)
+        con.execute(f"CREATE TEMP TABLE {_SPOOL} AS SELECT {names}, {number} AS {cell} FROM ({keyed}) ORDER BY {cell}")
         # No file is written for no rows.
         used = con.execute(f"SELECT DISTINCT {cell} // {parts} FROM {_SPOOL} ORDER BY ALL").fetchall()
         for first in (number * parts for (number,) in used):
