@@ -228,14 +228,14 @@ def test_proxy_answers_503_and_the_client_retries(moto_s3: MotoS3, duck: Duck) -
 
 
 def test_proxy_closes_all_connections(postgres: PostgresServer) -> None:
-    threads = threading.active_count()
     with FaultProxy(postgres.host, postgres.port) as proxy:
+        [thread] = [thread for thread in threading.enumerate() if thread.name == "fault-proxy"]
         connection = through(proxy, postgres)
         proxy.delay(60)
         port = proxy.port
     with pytest.raises(psycopg.OperationalError):
         connection.execute("SELECT 1")
-    assert threading.active_count() == threads
+    assert not thread.is_alive()
     assert not accepts_connections(port)
 
 
