@@ -49,7 +49,9 @@ class MergePolicy(Model):
         description="Merge even two small files of a partition that has had no new file for this long.",
     )
     target_file_size: Size | None = Field(
-        default=None, gt=0, description="Size to reach; default is the lake's option."
+        default=None,
+        gt=0,
+        description="Size to reach; by default the table's option, else 512 MiB, or more for tables above 4 TiB.",
     )
     tiers: tuple[Size, ...] | None = Field(
         default=None,

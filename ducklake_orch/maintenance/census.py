@@ -118,6 +118,11 @@ class TableState:
         return None if spec is None else dict(zip(self.keys.get(spec, ()), values, strict=False))
 
     @cached_property
+    def bytes(self) -> int:
+        """The size of its live files."""
+        return sum(file.bytes for file in self.files)
+
+    @cached_property
     def groups(self) -> dict[Group, list[FileState]]:
         """The files by schema version and partition."""
         found: dict[Group, list[FileState]] = defaultdict(list)

@@ -32,7 +32,7 @@ from ducklake_orch.maintenance.lake_figures import counted
 from ducklake_orch.maintenance.lake_plan import retention
 from ducklake_orch.maintenance.run_log import known_orphans, last_run
 from ducklake_orch.maintenance.selection import Selection
-from ducklake_orch.maintenance.small_files import merge_bins, target_size
+from ducklake_orch.maintenance.small_files import file_sizes, merge_bins
 from ducklake_orch.maintenance.write_times import last_writes
 
 _MIB = 1024 * 1024
@@ -155,13 +155,13 @@ def _table(
     table: TableState, policy: MaintenancePolicy, write_age: float, clustering: TableClustering | None
 ) -> TableHealth:
     metrics: dict[str, Any] = counted(table)
-    target, rule = target_size(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
+    sizes, rule = file_sizes(table, policy.merge), policy.merge.model_copy(update={"tiers": None})
 
     def could_merge(rule: MergePolicy) -> int:
-        return sum(len(part) for files in table.groups.values() for part in merge_bins(files, target, rule, len(files)))
+        return sum(len(part) for files in table.groups.values() for part in merge_bins(files, sizes, rule, len(files)))
 
     def could_cluster(files: Sequence[FileState]) -> bool:
-        return bool(clustering and clustering.files_to_cluster(files, target, policy.layout.max_bytes))
+        return bool(clustering and clustering.files_to_cluster(files, sizes.target, policy.layout.max_bytes))
 
     # Files that only a lower `min_files` would merge count only if they are many: a small file that is alone in its
     # partition is normal.
@@ -170,7 +170,7 @@ def _table(
     partitions = Counter(file.group[1:] for file in table.files)
     after_merge = partitions.copy()
     for group, files in table.groups.items():
-        after_merge[group[1:]] -= sum(len(part) - 1 for part in merge_bins(files, target, rule, len(files)))
+        after_merge[group[1:]] -= sum(len(part) - 1 for part in merge_bins(files, sizes, rule, len(files)))
     bands = Counter(bisect_right([*_BANDS.values()], file.bytes) for file in table.files)
     depths = (
         [(clustering.depth(files), files) for files in partitions_of(table.files)]

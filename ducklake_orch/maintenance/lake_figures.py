@@ -49,5 +49,5 @@ def counted(table: TableState) -> dict[str, int]:
     deleted, inlined = sum(file.deleted for file in table.files), sum(state.live_rows for state in table.inlined)
     rows = sum(file.rows for file in table.files) - deleted + inlined
     return dict(
-        zip(COUNTED, (len(table.files), sum(file.bytes for file in table.files), rows, deleted, inlined), strict=True)
+        zip(COUNTED, (len(table.files), table.bytes, rows, deleted, inlined), strict=True)
     )

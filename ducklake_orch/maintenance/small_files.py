@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from ducklake_orch.catalog.parquet import DEFAULT_FILE_SIZE
 from ducklake_orch.config.maintenance import MergePolicy
@@ -10,42 +11,62 @@ from ducklake_orch.maintenance.census import FileState, TableState
 
 # A file this close to the target is not rewritten for the sake of each small file that follows it.
 _NEARLY_FULL = 0.75
+# Tables that would have more files get larger ones, so that the plans of reads stay quick.
+_MOST_FILES = 8192
+_LARGEST_FILE = 2 * 1024**3
 # The sizes that divide small files into tiers by default.
 _TIERS = (8 * 1024**2, 64 * 1024**2)
 
 
-def target_size(table: TableState, policy: MergePolicy) -> int:
-    """Return the size that files of a table should have."""
-    if policy.target_file_size is not None:
-        return policy.target_file_size
-    option = table.options.get("target_file_size")
-    return DEFAULT_FILE_SIZE if option is None else parse_size(option)
+class FileSizes(NamedTuple):
+    """The sizes of a table's files.
+
+    Attributes:
+        target: The size that new files should have.
+        small: Smaller files than this are worth a merge.
+    """
+
+    target: int
+    small: float
+
+
+def file_sizes(table: TableState, policy: MergePolicy) -> FileSizes:
+    """Return the sizes that files of a table should have: those of the policy, else of its option, else by its size."""
+    target, option = policy.target_file_size, table.options.get("target_file_size")
+    if target is None and option is not None:
+        target = parse_size(option)
+    if target is not None:
+        return FileSizes(target, target * _NEARLY_FULL)
+    # Files of the default size are not rewritten when a table outgrows them; only small ones become larger files.
+    return FileSizes(
+        min(max(DEFAULT_FILE_SIZE, table.bytes // _MOST_FILES), _LARGEST_FILE), DEFAULT_FILE_SIZE * _NEARLY_FULL
+    )
 
 
 def merge_bins(
-    files: Sequence[FileState], target: int, policy: MergePolicy, room: int, least: int | None = None
+    files: Sequence[FileState], sizes: FileSizes, policy: MergePolicy, room: int, least: int | None = None
 ) -> Iterator[Sequence[FileState]]:
     """Yield the lists of files of a partition that a merge turns into one file each.
 
     Args:
         files: The files, in the order of their rows.
-        target: The target file size.
+        sizes: The sizes of the table's files.
         policy: The merge policy.
         room: The most files in all bins together.
         least: The fewest files in a bin; by default the policy's `min_files`.
     """
     least = policy.min_files if least is None else least
-    for tier in tiers(small_files(files, target), policy, target):
-        for part in packed(tier, target):
+    for tier in tiers(small_files(files, sizes), policy, sizes.target):
+        for part in packed(tier, sizes.target):
             taken = part[:room]
             if len(taken) >= least:
                 yield taken
                 room -= len(taken)
 
 
-def small_files(files: Sequence[FileState], target: int) -> Iterator[FileState]:
-    """Return the files that are far smaller than the target."""
-    return (file for file in files if file.bytes < target * _NEARLY_FULL)
+def small_files(files: Sequence[FileState], sizes: FileSizes) -> Iterator[FileState]:
+    """Return the files that are worth a merge."""
+    return (file for file in files if file.bytes < sizes.small)
 
 
 def tiers(files: Iterator[FileState], policy: MergePolicy, target: int) -> list[list[FileState]]:

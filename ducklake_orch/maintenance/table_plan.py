@@ -13,7 +13,7 @@ from ducklake_orch.maintenance.census import Census, FileState, Group, InlinedSt
 from ducklake_orch.maintenance.cluster_depth import TableClustering
 from ducklake_orch.maintenance.lake_options import delete_threshold
 from ducklake_orch.maintenance.results import PlannedStep
-from ducklake_orch.maintenance.small_files import merge_bins, packed, small_files, target_size
+from ducklake_orch.maintenance.small_files import file_sizes, merge_bins, packed, small_files
 
 # Larger tables are left to Spark, if it is available.
 _MAX_LOCAL_BYTES = 32 * 1024**3
@@ -55,6 +55,7 @@ class TablePlanner:
         self._table = table
         self._policy = policy
         self._room = room
+        self._sizes = file_sizes(table, policy.merge)
         # The files that an earlier operation of the plan takes.
         self._taken: set[int] = set()
         self._flushes = False
@@ -100,8 +101,7 @@ class TablePlanner:
             return wanted
         if self._census.metadata.encrypted():
             return "extension"
-        is_large = sum(file.bytes for file in self._table.files) > _MAX_LOCAL_BYTES
-        return "spark" if self._distributed and is_large else "duckdb"
+        return "spark" if self._distributed and self._table.bytes > _MAX_LOCAL_BYTES else "duckdb"
 
     def _bin(self, files: Sequence[FileState], divided: int | None = None) -> Bin:
         """Return the bin of some files.
@@ -113,8 +113,8 @@ class TablePlanner:
         keys, clustering = self._clustering, None
         if keys is not None and not keys.missing:
             rows = sum(file.rows - file.deleted for file in files)
-            mark, size = keys.mark if divided else None, target_size(self._table, self._policy.merge)
-            clustering = Clustering(keys.keys, divided or 1, rows, size, mark)
+            mark = keys.mark if divided else None
+            clustering = Clustering(keys.keys, divided or 1, rows, self._sizes.target, mark)
         version, spec, values = files[0].group
         return Bin(
             table=self._table.name,
@@ -194,7 +194,7 @@ class TablePlanner:
 
     def _rewrite_step(self, files: Sequence[FileState], engine: str) -> PlannedStep:
         rows, deleted = sum(file.rows for file in files), sum(file.deleted for file in files)
-        bins = list(packed(files, target_size(self._table, self._policy.merge)))
+        bins = list(packed(files, self._sizes.target))
         files_out = sum(any(file.deleted < file.rows for file in part) for part in bins)
         opens = sum(1 + (file.deleted > file.tombstones) for file in files) - files_out  # with those of delete files
         dead = sum(file.bytes * file.deleted // max(file.rows, 1) for file in files)
@@ -217,16 +217,16 @@ class TablePlanner:
         policy, engine = self._policy.merge, self._engine(self._policy.rewrite.engine)
         if not policy.enabled or engine == "extension" or len({version for version, *_ in self._table.groups}) < 2:
             return []
-        target, bins = target_size(self._table, policy), list[Sequence[FileState]]()
+        bins = list[Sequence[FileState]]()
         for files in partitions_of(file for file in self._table.files if file.file_id not in rewritten):
             merged = {
                 file.file_id
                 for same in _by_version(files)
-                for part in merge_bins(same, target, policy, len(same))
+                for part in merge_bins(same, self._sizes, policy, len(same))
                 for file in part
             }
             left = [file for file in files if file.file_id not in merged]
-            found = merge_bins(left, target, policy, self._room, self._least(files))
+            found = merge_bins(left, self._sizes, policy, self._room, self._least(files))
             mixed = [part for part in found if len(_by_version(part)) > 1]
             self._room -= sum(map(len, mixed))
             bins += mixed
@@ -265,10 +265,9 @@ class TablePlanner:
 
     def _merge(self) -> list[PlannedStep]:
         table, policy = self._table, self._policy.merge
-        target = target_size(table, policy)
         engine = self._engine(policy.engine)
-        steps = [self._merge_step(group, files, target, engine) for group, files in table.groups.items()]
-        todo = [step for step in steps if step.action == "run"] + self._settled_steps(target, engine)
+        steps = [self._merge_step(group, files, engine) for group, files in table.groups.items()]
+        todo = [step for step in steps if step.action == "run"] + self._settled_steps(engine)
         if todo:
             if self._waiting:
                 reason = f"{todo[0].reason}; {self._waiting} more wait: {self._limit_reached}"
@@ -277,13 +276,13 @@ class TablePlanner:
         if self._waiting:
             left = self._skipped("merge", f"{self._waiting} small files wait: {self._limit_reached}")
             return [replace(left, waiting=self._waiting)]
-        most = max((len(list(small_files(part, target))) for part in table.groups.values()), default=0)
+        most = max((len(list(small_files(part, self._sizes))) for part in table.groups.values()), default=0)
         where = " in a partition" if table.partitioned else ""
         return [
             self._skipped("merge", f"at most {most} small files{where}, fewer than `min_files` = {policy.min_files}")
         ]
 
-    def _settled_steps(self, target: int, engine: str) -> list[PlannedStep]:
+    def _settled_steps(self, engine: str) -> list[PlannedStep]:
         """Plan to merge even a few small files of partitions that have had no new file for long."""
         if engine == "extension":
             return []
@@ -291,24 +290,24 @@ class TablePlanner:
         for files in partitions_of(self._table.files):
             if (least := self._least(files)) < policy.min_files:
                 for same in _by_version(self._remaining(files)):
-                    found = list(merge_bins(same, target, policy, self._room, least))
+                    found = list(merge_bins(same, self._sizes, policy, self._room, least))
                     self._room -= sum(map(len, found))
                     bins += found
-                    if not any(merge_bins(same, target, policy, len(same))):  # else they are counted already
-                        unlimited = merge_bins(same, target, policy, len(same), least)
+                    if not any(merge_bins(same, self._sizes, policy, len(same))):  # else they are counted already
+                        unlimited = merge_bins(same, self._sizes, policy, len(same), least)
                         self._waiting += sum(map(len, unlimited)) - sum(map(len, found))
         if not bins:
             return []
         what = f"{sum(map(len, bins))} small files without new ones for {in_words(policy.settled_after)}"
         return [self._small_step("merge", bins, engine, what)]
 
-    def _merge_step(self, group: Group, files: Sequence[FileState], target: int, engine: str) -> PlannedStep:
+    def _merge_step(self, group: Group, files: Sequence[FileState], engine: str) -> PlannedStep:
         remaining = self._remaining(files)
         if engine == "extension":
             remaining = [file for file in remaining if not file.deleted]  # the extension skips files with deletions
-        bins = list(merge_bins(remaining, target, self._policy.merge, self._room))
+        bins = list(merge_bins(remaining, self._sizes, self._policy.merge, self._room))
         taken = [file for part in bins for file in part]
-        unlimited = merge_bins(remaining, target, self._policy.merge, len(remaining))
+        unlimited = merge_bins(remaining, self._sizes, self._policy.merge, len(remaining))
         self._waiting += sum(len(part) for part in unlimited) - len(taken)
         if not taken:
             return self._skipped("merge", "no bin reaches `min_files` small files", group)
@@ -331,7 +330,8 @@ class TablePlanner:
             return [self._skipped("layout", f"it has no cluster keys, and no column as its first sort key{hint}")]
         if clustering.missing is not None:
             return [self._skipped("layout", f"its cluster key `{clustering.missing}` is not one of its columns")]
-        target, partitions = target_size(table, self._policy.merge), partitions_of(self._remaining(table.files))
+        partitions = partitions_of(self._remaining(table.files))
+        target = self._sizes.target
         depths = [(clustering.depth(files), files) for files in partitions]
         steps = [
             self._cluster_step(clustering, taken, depth)
@@ -349,9 +349,8 @@ class TablePlanner:
         return [self._skipped("layout", reason)]
 
     def _cluster_step(self, clustering: TableClustering, taken: Sequence[FileState], depth: float) -> PlannedStep:
-        target = target_size(self._table, self._policy.merge)
         size = sum(file.bytes for file in taken)
-        files_out = round(size / target)
+        files_out = round(size / self._sizes.target)
         before, after = clustering.depth(taken), clustering.ideal_depth(files_out)
         fewer_bytes = max(0.0, before * size / len(taken) - after * size / files_out)
         return self._step(

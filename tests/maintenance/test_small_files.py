@@ -10,6 +10,7 @@ from tests.support.backends import catalogs, on_sqlite
 from tests.support.readers_of_the_past import Past
 
 SETTLED = {"merge": {"settled_after": 0}}
+MIB = 1 << 20
 
 
 def append(lake: DuckLake, part: int, **more: Any) -> None:
@@ -101,3 +102,22 @@ def test_the_policy_turns_the_combination_of_schema_versions_off(lake: DuckLake)
     assert len(steps(lake, "rewrite")) == 1
     assert steps(lake, "rewrite", {"merge": {"enabled": False}}) == []
     assert steps(lake, "rewrite", {"rewrite": {"enabled": False}}) == []
+
+
+@on_sqlite
+def test_large_tables_get_larger_files(lake: DuckLake) -> None:
+    sizes = [300 * MIB] * 6 + [512 * MIB, 5 << 40]
+
+    def merged(**policy: Any) -> list[int]:
+        found = steps(lake, "merge", {"merge": {"min_files": 2} | policy})
+        return [len(part.files) for step in found for part in step.bins]
+
+    for _ in sizes:
+        append(lake, 1)
+    for number, size in enumerate(sizes):
+        files = "__ducklake_metadata_lake.ducklake_data_file"
+        lake.execute(f"UPDATE {files} SET file_size_bytes = {size} WHERE data_file_id = {number}")
+    assert merged() == [2, 2, 2]
+    assert merged(target_file_size="512MiB") == []
+    lake.set_option("target_file_size", "1GiB", table="t")
+    assert merged() == [3, 3]
