@@ -76,7 +76,7 @@ RULES = [
     Rule(
         r"read-only crypto module",
         EncryptionError,
-        "Set `encrypted=True` in the lake's configuration: it then loads `httpfs`, whose cryptography can write.",
+        "Install the wheel of `httpfs`, whose cryptography can write.",
     ),
     Rule(
         r"ROW_GROUP_SIZE_BYTES does not work while preserving insertion order",

@@ -17,6 +17,7 @@ from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import HALF_MADE, MISSING_LAKE_REMEDY, classify, run
+from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, Queue
@@ -30,6 +31,7 @@ from ducklake_orch.errors import (
     CatalogUnreachableError,
     DataPathMismatchError,
     DuckLakeOrchError,
+    ExtensionMissingError,
     LakeNotFoundError,
     OptionDriftWarning,
     SnapshotNotFoundError,
@@ -65,6 +67,7 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     con = LakeConnection(cursor, use, config.alias)
     try:
         _use(cursor, use, config)
+        _load_cryptography(config, cursor)
         if config.on_attach:
             config.on_attach(con)
     except BaseException:
@@ -83,6 +86,16 @@ def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> Non
         if isinstance(error, duckdb.CatalogException):
             failure = CatalogBusyError(failure.message, remedy=HALF_MADE)
     raise failure
+
+
+def _load_cryptography(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> None:
+    """Load the extension that encrypts files if the lake is encrypted; DuckDB itself can only decrypt them."""
+    if config.encrypted or not dialect_of(config).attaches_lake:
+        return
+    options = dialect_of(config).attached("ducklake_metadata")
+    if con.execute(f"SELECT 1 FROM {options} WHERE key = 'encrypted' AND value = 'true'").fetchall():
+        with contextlib.suppress(ExtensionMissingError):  # it can still be read
+            load_extension(con, "httpfs")
 
 
 def attach(config: LakeConfig, access: Access, instance: Instance, *, entering: bool = True) -> None:

@@ -48,6 +48,4 @@ def counted(table: TableState) -> dict[str, int]:
     """Count the contents of a table."""
     deleted, inlined = sum(file.deleted for file in table.files), sum(state.live_rows for state in table.inlined)
     rows = sum(file.rows for file in table.files) - deleted + inlined
-    return dict(
-        zip(COUNTED, (len(table.files), table.bytes, rows, deleted, inlined), strict=True)
-    )
+    return dict(zip(COUNTED, (len(table.files), table.bytes, rows, deleted, inlined), strict=True))

@@ -73,10 +73,6 @@ class TablePlanner:
             return [self._skipped(operation, "its option `auto_compact` is off")]
         if operation != "flush" and self._table.vectors:
             return [self._skipped(operation, "it has deletion vectors, which only the extension can read")]
-        if operation == "layout" and self._census.metadata.encrypted():
-            return [self._skipped(operation, "the lake is encrypted")]
-        if operation != "flush" and part.engine in ("duckdb", "spark") and self._census.metadata.encrypted():
-            return [self._skipped(operation, f"the engine `{part.engine}` does not support encrypted lakes")]
         match operation:
             case "flush":
                 return [self._flush()]
@@ -96,11 +92,9 @@ class TablePlanner:
         return PlannedStep(operation, str(self._table.name), values, "skip", reason)
 
     def _engine(self, wanted: str) -> str:
-        """Return the engine: ducklake-orch, which keeps row ids and history, but the extension for encrypted files."""
+        """Return the engine: that of the policy, else one of ducklake-orch, which keep row ids and history."""
         if wanted != "auto":
             return wanted
-        if self._census.metadata.encrypted():
-            return "extension"
         return "spark" if self._distributed and self._table.bytes > _MAX_LOCAL_BYTES else "duckdb"
 
     def _bin(self, files: Sequence[FileState], divided: int | None = None) -> Bin:
@@ -138,8 +132,6 @@ class TablePlanner:
         staying = table.staying
         if not rows + deletions:
             return self._skipped("flush", staying or "nothing is inlined")
-        if self._census.metadata.encrypted():
-            return self._skipped("flush", "the lake is encrypted: its inlined rows and deletions stay in the catalog")
         if rows + deletions < policy.min_rows:
             return self._skipped(
                 "flush", f"{rows + deletions} inlined rows and deletions, fewer than `min_rows` = {policy.min_rows}"

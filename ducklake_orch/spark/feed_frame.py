@@ -64,9 +64,7 @@ def changes_frame(lake: "LakeBase", spark: "SparkSession", request: FeedRequest)
 
 def feed_job(plan: FeedPlan) -> FeedJob:
     """Return the facts that all tasks of a feed need."""
-    encrypted = {file.file.schema_version for file in plan.files if file.file.encryption_key}
-    schemas = {version: columns for version, columns in plan.schemas.items() if version in encrypted}
-    return FeedJob(str(plan.range.table), plan.span, plan.mappings, schemas, RETENTION)
+    return FeedJob(str(plan.range.table), plan.span, plan.mappings, plan.schemas, RETENTION)
 
 
 def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":

@@ -27,7 +27,7 @@ class FeedJob:
         table: The table's name.
         span: The columns and snapshots to read.
         mappings: Column names in files, by mapping id.
-        schemas: The columns of files with encrypted footers, by schema version.
+        schemas: The table's columns by schema version, if the files are encrypted.
         remedy: What to do when a file does not exist any more.
     """
 

@@ -14,15 +14,15 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import TableDef, duckdb_type
-from ducklake_orch.catalog.search import planning
+from ducklake_orch.catalog.metadata import NewFile, TableDef, duckdb_type
+from ducklake_orch.catalog.parquet import parquet_sql
+from ducklake_orch.catalog.search import planning, union_sql
 from ducklake_orch.catalog.verbs import Job
 from ducklake_orch.catalog.writing import FOLDER, columns_of
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
+from ducklake_orch.engine.quoting import TableName, folded, identifier
 from ducklake_orch.engine.stored_files import remove_written
-from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.spark.native_writer import expects_few_bytes, proves_few_rows
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.spark_rows import SparkRows, column_types, values_of
@@ -36,12 +36,12 @@ class StagedSpool:
 
     Args:
         columns: The columns of the data and their types in DuckDB.
-        paths: The files.
+        files: The files.
     """
 
-    def __init__(self, columns: list[tuple[str, str]], paths: Sequence[str]) -> None:
+    def __init__(self, columns: list[tuple[str, str]], files: Sequence[NewFile]) -> None:
         self._columns = columns
-        self._paths = paths
+        self._files = files
 
     def types(self, con: duckdb.DuckDBPyConnection) -> list[tuple[str, Any]]:
         """Return the names of the columns and their types in DuckDB."""
@@ -59,9 +59,8 @@ class StagedSpool:
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Create a temporary table of the rows."""
-        paths = ", ".join(literal(exactly(path)) for path in self._paths)
-        files = f"FROM read_parquet([{paths}], hive_partitioning = false)"
-        self._create(con, name, files if paths else "WHERE false", {})
+        files = union_sql([f"FROM {parquet_sql(file.path, file.encryption_key)}" for file in self._files])
+        self._create(con, name, f"FROM ({files})" if files else "WHERE false", {})
 
     def _create(self, con: duckdb.DuckDBPyConnection, name: str, source: str, values: Mapping[str, str]) -> None:
         columns = []
@@ -98,7 +97,7 @@ class SparkSpool(StagedSpool):
         if all(kind == "NULL" for _, kind in self._columns):  # no Parquet file can hold such rows
             self._create(con, name, f"FROM range({self._counted()})", {})
             return
-        with self._staged() as self._paths:
+        with self._staged() as self._files:
             super().spool(con, name)
 
     def _is_few(self) -> bool:
@@ -116,12 +115,12 @@ class SparkSpool(StagedSpool):
             return compute()
 
     @contextmanager
-    def _staged(self) -> Iterator[Sequence[str]]:
-        """Write the rows into files and yield their paths, for a block."""
+    def _staged(self) -> Iterator[Sequence[NewFile]]:
+        """Write the rows into files and yield these, for a block."""
         job = staging_job(self._config, self._columns, self._table)
         try:
             rows = SparkRows(self._frame, distribution="none")
-            yield [file.path for file in rows.write(job).files]
+            yield rows.write(job).files
         finally:
             remove_written(self._config, job.table.folder, job.write_id)
 
@@ -136,13 +135,9 @@ def staging_job(config: LakeConfig, columns: list[tuple[str, str]], table: Table
     """
     with planning(config, f"Finding the staging folder for `{table}`") as metadata:
         root, encrypted, mark = metadata.data_path(), metadata.encrypted(), metadata.lake_mark()
-    if encrypted:
-        raise UnsupportedStatementError(
-            f"Lake `{config.name}` is encrypted, and Spark cannot encrypt staged rows.",
-            remedy="Change its rows with `lake.execute`.",
-        )
     # A file cannot store a column without a type, which holds only NULLs.
     typed = [(name, "BOOLEAN" if kind == "NULL" else kind) for name, kind in columns]
     stored = columns_of(column_types(typed), count(1))
-    staged = TableDef(-1, "", -1, *table, f"{root}{FOLDER}", root, stored, lake_mark=mark)
+    own = (-1, "", -1, *table, f"{root}{FOLDER}", root, stored)
+    staged = TableDef(*own, encrypted=encrypted, lake_mark=mark)
     return Job(config, staged, uuid4().hex, None, "error", 0, partial(working_connection, config))

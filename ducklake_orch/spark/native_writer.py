@@ -92,6 +92,8 @@ def proves_few_rows(frame: Any) -> bool:
 
 
 def _against_layout(table: TableDef) -> str | None:
+    if table.encrypted:
+        return "the lake is encrypted"
     if table.partition:
         return "the table is partitioned"
     if table.sort and table.options.get("sort_on_insert") != "false":

@@ -301,7 +301,7 @@ def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> t
         needed=plan.needed,
         where=plan.where.text if plan.where else None,
         mappings=plan.mappings,
-        schemas={file.schema_version: plan.schemas[file.schema_version] for file in files if file.encryption_key},
+        schemas=plan.schemas,
         remedy=RETENTION,
     )
     job.select  # noqa: B018 - raises here if DuckDB cannot return a type

@@ -12,9 +12,8 @@ from ducklake_orch.catalog.metadata import ColumnDef, DataFile, MappedName, posi
 from ducklake_orch.catalog.parquet import (
     FileColumn,
     StoredColumn,
-    encrypted_columns,
+    footers_of,
     placed_rows_sql,
-    read_columns,
     rows_sql,
     stored_columns,
 )
@@ -40,7 +39,7 @@ class ReadJob:
         needed: The columns to read, which the condition may need as well.
         where: The condition in DuckDB's SQL, if there is one.
         mappings: Column names in files, by mapping id.
-        schemas: The columns of files with encrypted footers, by schema version.
+        schemas: The table's columns by schema version, if the files are encrypted.
         remedy: What to do when a file does not exist any more.
         row_id: The name of a first column with the row ids, if one is wanted.
     """
@@ -118,11 +117,8 @@ def translated_missing_file(spec: EngineSpec, where: str, path: str, remedy: str
 
 
 def stored_in(con: duckdb.DuckDBPyConnection, schemas: Schemas, file: DataFile) -> tuple[FileColumn, ...]:
-    """Return the columns of a file, from its footer; those of an encrypted file from its version of the schema."""
-    if file.encryption_key:
-        return encrypted_columns(con, file, schemas[file.schema_version])
-    (found,) = read_columns(con, [file.path]).values()
-    return found
+    """Return the columns of a file."""
+    return footers_of(con, [file], schemas)[file.path]
 
 
 def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], deleted: Sequence[int]) -> str:

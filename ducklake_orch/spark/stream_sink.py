@@ -73,8 +73,8 @@ class StagedRows:
         try:
             if failed := next((task_result.error for task_result in task_results if task_result.error), None):
                 raise failed
-            paths = [file.path for task_result in task_results for file in task_result.files]
-            return merge_rows(config, StagedSpool(duckdb_columns(schema), paths), request)
+            files = [file for task_result in task_results for file in task_result.files]
+            return merge_rows(config, StagedSpool(duckdb_columns(schema), files), request)
         finally:
             self.abandon(config)
 

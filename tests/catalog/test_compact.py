@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
-from ducklake_orch.catalog.lifecycle import Bin, Retention, Way, compact, delete_orphans, expire
+from ducklake_orch.catalog.lifecycle import Retention, Way, compact, delete_orphans, expire
 from ducklake_orch.catalog.lifecycle.compaction import Compaction, DuckDBCompactor
-from ducklake_orch.engine.quoting import table_name
-from ducklake_orch.errors import ObjectNotFoundError, StatementError, UnsupportedStatementError
+from ducklake_orch.errors import ObjectNotFoundError, StatementError
 from tests.support.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
 from tests.support.fault_points import dies_at
 from tests.support.lakes import MakeLake
@@ -277,19 +276,6 @@ def test_a_compaction_killed_at_any_statement_is_atomic(lake: DuckLake, way: Way
     assert lake.fsck(deep=True).findings == []
     delete_orphans(lake.config, datetime.now(UTC) + timedelta(days=1))
     past.check()
-
-
-@on_sqlite
-def test_an_encrypted_lake_is_not_compacted(make_lake: MakeLake) -> None:
-    lake = make_lake(encrypted=True, data_inlining_row_limit=0, extensions=["httpfs"])
-    run(lake, "CREATE TABLE t (k BIGINT)", "INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)")
-    (step,) = lake.plan_maintenance({"merge": {"min_files": 2, "engine": "duckdb"}}, ["merge"]).operations
-    assert (step.action, "encrypted" in step.reason) == ("skip", True)
-    (step,) = lake.plan_maintenance({"merge": {"min_files": 2}}, ["merge"]).operations
-    assert (step.action, step.engine) == ("run", "extension")
-    bin_ = Bin(table_name("t"), 1, 1, None, (), (0, 1), rows=2, deleted=0, bytes=1, delete_files=0)
-    with pytest.raises(UnsupportedStatementError, match="encrypted"):
-        compact(lake.config, "merge", [bin_])
 
 
 @on_sqlite

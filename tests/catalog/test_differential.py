@@ -29,6 +29,14 @@ def test_every_reader_matches_the_model_after_many_steps(
     _run_steps(make_lake, backend, capsys, many=5, steps=300, looks=2, whole=True)
 
 
+@pytest.mark.timeout(1200)
+@catalogs(quick=[SQLITE])
+def test_every_reader_matches_the_model_in_an_encrypted_lake(
+    make_lake: MakeLake, backend: Backend, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _run_steps(make_lake, backend, capsys, many=1, steps=80, looks=1, whole=False, encrypted=True)
+
+
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("inlining", ["default", "another program"])
@@ -97,6 +105,7 @@ def _run_steps(
     steps: int,
     looks: int,
     whole: bool,
+    encrypted: bool = False,
 ) -> None:
     scene = without_spark(backend.catalog)
     coverage = Coverage(wanted(scene, exact=whole))
@@ -105,7 +114,7 @@ def _run_steps(
         print(f"\n{backend.catalog.name}: DUCKLAKE_ORCH_SEED={chosen[0]}, {many} seeds of {steps} steps")
     for seed in chosen:
         # One thread is as fast for this number of rows, and makes a seed deterministic.
-        lake = make_lake(f"seed_{seed}", data_inlining_row_limit=0, settings={"threads": 1})
+        lake = make_lake(f"seed_{seed}", data_inlining_row_limit=0, settings={"threads": 1}, encrypted=encrypted)
         started = time.monotonic()
         Run(lake, scene, seed, coverage).go(steps, looks=looks, fill=whole and seed == chosen[-1])
         with capsys.disabled():

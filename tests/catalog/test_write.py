@@ -223,14 +223,6 @@ def test_open_files_of_many_partitions_fit_the_memory(make_lake: MakeLake) -> No
     assert (len(done.partitions), done.rows_written) == (8, 1_500_000)
 
 
-@catalogs()
-def test_encrypted_lakes_are_refused_before_any_work(make_lake: MakeLake) -> None:
-    lake = make_lake(encrypted=True)
-    with pytest.raises(errors.UnsupportedStatementError, match="encrypted"):
-        lake.write(ORDERS, "t", mode="append")
-    assert files_of(lake) == []
-
-
 def test_column_names_are_case_insensitive_for_ascii_letters_only(tmp_path: Path) -> None:
     lake = DuckLake.local(tmp_path / "lake")
     lake.execute('CREATE TABLE t ("É" INT, "é" INT, "A" INT)').raise_for_error()

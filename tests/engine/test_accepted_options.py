@@ -142,14 +142,10 @@ def test_sql_writes_to_an_encrypted_lake_load_the_needed_extension(tmp_path: Pat
     lake.create_table("t", {"i": "int"})
     lake.execute("INSERT INTO t FROM range(100)").raise_for_error()
     lake.execute("DELETE FROM t WHERE i % 2 = 0").raise_for_error()
-    refusal = "lake.execute"
-    for write in (WRITES["write"], WRITES["delete"], WRITES["rollback"]):
-        with pytest.raises(errors.UnsupportedStatementError, match=refusal):
-            write(lake, None)
     lake.maintain().raise_for_error()
     assert lake.read("t").num_rows == 50
     with plain(lake) as query:
         assert query("SELECT count(*), sum(i) FROM t") == [(50, 2500)]
     unaware = DuckLake.local(tmp_path / "lake")
-    with pytest.raises(errors.EncryptionError, match="`encrypted=True`"):
-        unaware.execute("INSERT INTO t FROM range(100)").raise_for_error()
+    unaware.execute("INSERT INTO t FROM range(100)").raise_for_error()
+    assert unaware.read("t").num_rows == 150

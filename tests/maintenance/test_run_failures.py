@@ -92,7 +92,7 @@ def test_a_full_spill_disk_loses_no_data(make_lake: MakeLake) -> None:
 
 
 @catalogs(quick=[SQLITE], sql_writes=True)
-def test_the_extension_maintains_an_encrypted_lake(make_lake: MakeLake) -> None:
+def test_an_encrypted_lake_is_maintained(make_lake: MakeLake) -> None:
     lake = make_lake(encrypted=True, data_inlining_row_limit=10, extensions=["httpfs"])
     lake.execute("CREATE TABLE t (k BIGINT)").raise_for_error()
     for number in range(6):

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from ducklake_orch import DuckLake, errors
-from tests.support.backends import AZURE, LOCAL, POSTGRES, S3_DISK, SQLITE, Backend
+from tests.support.backends import AZURE, POSTGRES, S3_DISK, Backend
 from tests.support.refusals import refused
 
 MakeLake = Callable[..., DuckLake]
@@ -141,12 +141,6 @@ class TestStorage:
         assert any("mapInArrow" in text or "MapInArrow" in text for text in shown)
         assert not [secret for secret in secrets if any(secret in text for text in shown)]
         assert_written_once(lake, 100)
-
-    @pytest.mark.parametrize("backend", [Backend(SQLITE, LOCAL)], indirect=True, ids=str)
-    def test_an_encrypted_lake_is_refused_before_any_work(self, spark: SparkSession, make_lake: MakeLake) -> None:
-        lake = make_lake(encrypted=True)
-        frame = with_fault(spark.range(5), lambda partition, attempt: os._exit(1), after=0)
-        refused(errors.UnsupportedStatementError, lambda: lake.write(frame, "t", mode="append"), "encrypted")
 
 
 PROGRAM = """

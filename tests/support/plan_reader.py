@@ -38,8 +38,7 @@ def rows_of(con: duckdb.DuckDBPyConnection, plan: ScanPlan) -> list[tuple[Any, .
 def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> str:
     """Return the SQL of a file's live rows, with the columns that the plan needs."""
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-    # DuckDB shows no schema of an encrypted file. It is the schema of the table when the file was written.
-    nodes = known_nodes(plan.schemas[file.schema_version]) if file.encryption_key else parquet_nodes(con, file.path)
+    nodes = encrypted_nodes(con, plan, file) if file.encryption_key else parquet_nodes(con, file.path)
     values = [
         f"{unpushed(column, top_value(column, nodes, names, file))} AS {identifier(column.name)}"
         for column in plan.needed
@@ -50,6 +49,16 @@ def file_sql(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> 
     if file.partial_max is not None and file.partial_max > plan.snapshot:
         conditions.append(f"{SNAPSHOT} <= {plan.snapshot}")
     return f"SELECT {', '.join(values)} FROM {source(file)} WHERE {' AND '.join(conditions) or 'true'}"
+
+
+def encrypted_nodes(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFile) -> Any:
+    """Return the columns of a file of which DuckDB shows only the names: those of a version of the table's schema."""
+    own = {"_ducklake_internal_row_id", SNAPSHOT, "file_row_number"}
+    names = {name for name, *_ in con.execute(f"DESCRIBE FROM {source(file)}").fetchall()} - own
+    versions = [plan.schemas[file.schema_version], *plan.schemas.values()]
+    exact = [columns for columns in versions if {column.name for column in columns} == names]
+    # A transaction may have added columns to the file's table after it wrote the file.
+    return known_nodes([*exact, *(columns for columns in versions if {column.name for column in columns} > names)][0])
 
 
 def positions_sql(deletes: DeleteFile, at: int) -> str:

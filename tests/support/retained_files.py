@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 
 from ducklake_orch import DuckLake
@@ -24,7 +25,8 @@ def check_retained_files(lake: DuckLake) -> int:
     files = " UNION ALL ".join(
         f"""
         SELECT '{name}' AS kind, CASE WHEN f.path_is_relative THEN {_FOLDER} ELSE '' END || f.path AS path,
-            f.file_size_bytes AS size, f.{rows} AS rows
+            f.file_size_bytes AS size, f.{rows} AS rows,
+            f.encryption_key AS key
         FROM ducklake_{name} f
         JOIN (SELECT DISTINCT table_id, schema_id, path, path_is_relative FROM ducklake_table) t USING (table_id)
         JOIN (SELECT DISTINCT schema_id, path, path_is_relative FROM ducklake_schema) s USING (schema_id),
@@ -34,9 +36,19 @@ def check_retained_files(lake: DuckLake) -> int:
     )
     with lake.connect_metadata() as con:
         retained = con.execute(files).fetchall()
-    for kind, path, size, rows in retained:
+    for kind, path, size, rows, key in retained:
         place = Path(str(path))
         assert place.exists(), f"{kind} {path} is named by a retained snapshot, and is not there"
         assert place.stat().st_size == size, f"{kind} {path} has {place.stat().st_size} bytes, not {size}"
-        assert pq.read_metadata(place).num_rows == rows, f"{kind} {path} does not have {rows} rows"
+        found = pq.read_metadata(place).num_rows if key is None else _encrypted_rows(place, key)
+        assert found == rows, f"{kind} {path} has {found} rows, not {rows}"
     return len(retained)
+
+
+def _encrypted_rows(path: Path, key: str) -> int:
+    """Return the number of rows of a file that pyarrow cannot decrypt, because DuckDB's encryption is its own."""
+    config = "encryption_config = {footer_key_value: from_base64($key)}"
+    [(rows,)] = duckdb.execute(
+        f"SELECT count(*) FROM read_parquet($path, {config})", {"path": str(path), "key": key}
+    ).fetchall()
+    return int(rows)

@@ -31,6 +31,7 @@ _DELETES = {
     "begin_snapshot": "BIGINT",
     "end_snapshot": "BIGINT",
     "partial_max": "BIGINT",
+    "encryption_key": "VARCHAR",
 }
 _SCHEDULED = {"data_file_id": "BIGINT", "path": "VARCHAR", "path_is_relative": "BOOLEAN"}
 
@@ -93,6 +94,7 @@ def insert_delete_files(
             delete.begin_snapshot,
             delete.end_snapshot,
             delete.partial_max,
+            delete.encryption_key,
         )
         for n, delete in enumerate(deletes)
     ]

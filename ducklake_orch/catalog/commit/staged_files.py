@@ -23,6 +23,7 @@ _FILES = {
     "footer_size": "BIGINT",
     "first_row": "BIGINT",
     "mapping": "BIGINT",
+    "encryption_key": "VARCHAR",
 }
 _VALUES = {"ordinal": "BIGINT", "partition_key_index": "BIGINT", "partition_value": "VARCHAR"}
 _NAMES = {
@@ -111,6 +112,7 @@ def prepare(con: duckdb.DuckDBPyConnection, table: TableDef, files: Sequence[New
                     file.footer_size,
                     None if file.has_row_ids else first_row,
                     mappings[file.mapping] if file.mapping is not None else None,
+                    file.encryption_key,
                 )
                 for (n, file), first_row in zip(enumerate(files), first_rows, strict=False)
             ],

@@ -38,7 +38,7 @@ class FeedPlan:
         files: The files that may hold rows which began or ended in these snapshots.
         inlined: How to read the inlined rows which began or ended in these snapshots.
         mappings: Column names of files that have a `mapping_id`, by that id.
-        schemas: The table's columns at the time when files were written, by schema version.
+        schemas: The table's columns by schema version, if the files are encrypted.
     """
 
     range: FeedRange
@@ -76,7 +76,7 @@ def plan_range(metadata: Metadata, feed_range: FeedRange, names: Sequence[str] |
         files,
         inlined_versions(history, span.needed, f"(begin_snapshot {within} OR end_snapshot {within})"),
         name_mappings(metadata, {file.file.mapping_id for file in files if file.file.mapping_id is not None}),
-        {file.file.schema_version: history.columns(file.file.schema_version) for file in files},
+        history.schemas,
     )
 
 

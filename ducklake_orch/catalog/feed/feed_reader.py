@@ -13,14 +13,11 @@ from ducklake_orch.catalog.parquet import (
     Span,
     arrow_value,
     changes_sql,
-    encrypted_columns,
     events_sql,
-    file_versions,
     inlined_versions_sql,
     inserts_sql,
     read_versions,
     short,
-    stored_columns,
 )
 from ducklake_orch.catalog.scan import snapshot_of
 from ducklake_orch.engine.quoting import identifier
@@ -72,15 +69,8 @@ def _add(con: duckdb.DuckDBPyConnection, span: Span, versions: str) -> None:
 
 def _add_files(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> None:
     """Add the events of the files."""
-    plain = [life for life in plan.files if not life.file.encryption_key]
-    if plain:
-        _add(con, plan.span, read_versions(con, plain, plan.span.needed, plan.mappings).sql)
-    for life in plan.files:
-        if life.file.encryption_key:  # files with different keys cannot be read together
-            columns = encrypted_columns(con, life.file, plan.schemas[life.file.schema_version])
-            names = None if life.file.mapping_id is None else plan.mappings[life.file.mapping_id]
-            stored = stored_columns(plan.span.needed, columns, names, life.file.path)
-            _add(con, plan.span, file_versions(life, columns, stored))
+    if plan.files:
+        _add(con, plan.span, read_versions(con, plan.files, plan.span.needed, plan.mappings, plan.schemas).sql)
 
 
 def _read(con: duckdb.DuckDBPyConnection, plan: FeedPlan, limit: int | None) -> pa.Table:

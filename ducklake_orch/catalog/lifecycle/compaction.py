@@ -25,7 +25,7 @@ from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
-from ducklake_orch.errors import StalePlanError, UnsupportedStatementError
+from ducklake_orch.errors import StalePlanError
 from ducklake_orch.results import CommitInfo
 
 
@@ -160,8 +160,6 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
         _refuse_lost_keys(planned, table)
     # `sort_on_insert` holds for inserts only; compaction always sorts.
     table = replace(table, options={key: value for key, value in table.options.items() if key != "sort_on_insert"})
-    if metadata.encrypted():
-        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Compact it with the DuckLake extension.")
     if table.table_id != bins[0].table_id:
         raise StalePlanError(f"The table `{table}` was dropped and created again.", remedy="Plan again.")
     history = TableHistory(metadata, table)
@@ -177,6 +175,7 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
             table=table,
             columns=table.columns if way == "rewrite" else history.columns(planned.schema_version),
             mappings=mappings,
+            schemas=history.schemas,
             oldest=int(oldest[0][0]),
         )
         for planned in bins

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 import duckdb
 
 from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Way
-from ducklake_orch.catalog.lifecycle.partial_files import unnumbered
 from ducklake_orch.catalog.metadata import (
     ROW_ID,
     SNAPSHOT_ID,
     ColumnDef,
+    DataFile,
     MappedName,
-    NewFile,
     TableDef,
     row_id_name,
     snapshot_id_name,
+    unnumbered,
 )
-from ducklake_orch.catalog.parquet import FileLife, parquet_sql, read_columns, read_versions, renamed, short, sort_sql
+from ducklake_orch.catalog.parquet import FileLife, data_sql, footers_of, read_versions, short, sort_sql
 from ducklake_orch.catalog.writing import (
     Clustering,
     cell_of,
@@ -74,6 +74,7 @@ class BinJob:
         table: The table as it is now.
         columns: The columns of the new file.
         mappings: Column names of files that have a `mapping_id`, by that id.
+        schemas: The table's columns by schema version, if the files are encrypted.
         oldest: The oldest retained snapshot. Row versions that ended by then are visible to no snapshot.
         sorted: Whether to sort the rows, which takes by far the most memory.
         again: Whether an earlier attempt ran out of memory and may have left files.
@@ -85,6 +86,7 @@ class BinJob:
     table: TableDef
     columns: tuple[ColumnDef, ...]
     mappings: Mapping[int, tuple[MappedName, ...]]
+    schemas: Mapping[int, tuple[ColumnDef, ...]]
     oldest: int
     sorted: bool = True
     again: bool = False
@@ -145,7 +147,7 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
 
 def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
     """Return the new files, or the reason why the old ones are unfit."""
-    versions = read_versions(con, job.files, job.columns, job.mappings)
+    versions = read_versions(con, job.files, job.columns, job.mappings, job.schemas)
     if not versions.has_row_ids:
         return "some of their rows have no row ids"
     merge = job.way == "merge"
@@ -187,7 +189,7 @@ def _merge(
         return Compacted(job.files, ())
     deletes = None
     if any_ended:
-        positions = _ended_positions(con, written.file)
+        positions = _ended_positions(con, unnumbered(written.file), columns)
         if positions is None:
             return None
         if positions:
@@ -195,13 +197,13 @@ def _merge(
     return Compacted(job.files, (written.file,), written.first, written.last, job.bin.partition_id, deletes)
 
 
-def _ended_positions(con: duckdb.DuckDBPyConnection, file: NewFile) -> str | None:
+def _ended_positions(con: duckdb.DuckDBPyConnection, file: DataFile, columns: Sequence[ColumnDef]) -> str | None:
     """Return the query for the ended rows of a merged file, with the snapshots in which they ended.
 
     Returns:
         An empty text if no row has ended; None if the row ids are not unique.
     """
-    source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
+    source = data_sql(file, footers_of(con, [file], {file.schema_version: columns})[file.path])
     same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
     positions = f"SELECT f.file_row_number AS pos, d.ended FROM {source} JOIN {_DEAD} d ON {same}"
     counts = f"count(*), count(DISTINCT pos), (SELECT count(*) FROM {_DEAD})"

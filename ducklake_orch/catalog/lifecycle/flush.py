@@ -34,7 +34,6 @@ from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import by_plan, retrying
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import removing_failed
-from ducklake_orch.errors import UnsupportedStatementError
 from ducklake_orch.results import CommitInfo
 
 _ROWS_IN_ONE_SLICE, _FILES_IN_ONE_SLICE = 50_000, 200
@@ -159,8 +158,6 @@ def _plan(metadata: Metadata, name: TableName, until: int | None, start: _Positi
     """
     latest = metadata.latest().snapshot_id
     table = metadata.table(name, latest)
-    if metadata.encrypted():
-        raise UnsupportedStatementError(f"`{table}` is encrypted.", remedy="Flush it with the DuckLake extension.")
     history, end, remaining = TableHistory(metadata, table), start, _ROWS_IN_ONE_SLICE
     until = latest if until is None else until
     rows: list[InlinedSlice] = []

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from ducklake_orch.catalog.lifecycle.partial_files import FileEntry, unnumbered
+from ducklake_orch.catalog.lifecycle.partial_files import FileEntry
 from ducklake_orch.catalog.metadata import (
     ROW_ID,
     SNAPSHOT_ID,
@@ -20,9 +20,10 @@ from ducklake_orch.catalog.metadata import (
     read_as,
     row_id_name,
     snapshot_id_name,
+    unnumbered,
     versions_of,
 )
-from ducklake_orch.catalog.parquet import key_sql, parquet_sql, partition_keys, read_columns, renamed, short
+from ducklake_orch.catalog.parquet import data_sql, footers_of, key_sql, partition_keys, short
 from ducklake_orch.catalog.search import arrow_copy
 from ducklake_orch.catalog.writing import WrittenVersions, write_delete_file, write_row_versions, write_versions
 from ducklake_orch.engine.quoting import identifier
@@ -191,7 +192,7 @@ def _write(
     dead = con.execute(f"SELECT count(ended) FROM {_VERSIONS}").fetchall()[0][0]
     files = []
     for versions in written:
-        deletes = _delete_file(con, table, versions.file, write_id) if dead else None
+        deletes = _delete_file(con, file_table, versions.file, write_id) if dead else None
         files.append(FlushedFile(FileEntry(versions.file, versions.first, versions.last, spec), deletes))
     if sum(file.deletes.delete_count for file in files if file.deletes) != dead:
         raise DataError(
@@ -231,7 +232,8 @@ def _by_key(
 def _delete_file(con: duckdb.DuckDBPyConnection, table: TableDef, file: NewFile, write_id: str) -> NewDeleteFile | None:
     """Write the delete file of a new file: which of its row versions have ended, and in which snapshots."""
     same = f"f.{ROW_ID} = v.row_id AND f.{SNAPSHOT_ID} = v.began"
-    source = f"{parquet_sql(file.path)} AS {renamed(read_columns(con, [file.path])[file.path])}"
+    written = unnumbered(file)
+    source = data_sql(written, footers_of(con, [written], {written.schema_version: table.columns})[file.path])
     ended = f"SELECT f.file_row_number, v.ended FROM {source} JOIN {_VERSIONS} v ON {same}"
     ended = f"{ended} WHERE v.ended IS NOT NULL"
     if not con.execute(f"SELECT count(*) FROM ({ended})").fetchall()[0][0]:

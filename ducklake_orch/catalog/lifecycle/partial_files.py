@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ducklake_orch.catalog.commit import PreparedFiles, prepare, stored_path
-from ducklake_orch.catalog.metadata import DataFile, MetadataTransaction, NewFile, Relation, TableDef
+from ducklake_orch.catalog.metadata import MetadataTransaction, NewFile, Relation, TableDef
 
 _FILES = {
     "ordinal": "BIGINT",
@@ -16,6 +16,7 @@ _FILES = {
     "begin_snapshot": "BIGINT",
     "partial_max": "BIGINT",
     "partition_id": "BIGINT",
+    "encryption_key": "VARCHAR",
 }
 
 
@@ -34,25 +35,6 @@ class FileEntry:
     begin: int
     partial_max: int | None
     partition_id: int | None
-
-
-def unnumbered(file: NewFile) -> DataFile:
-    """Return a file that has no id yet as a data file of a table."""
-    return DataFile(
-        data_file_id=0,
-        path=file.path,
-        file_size=file.file_size,
-        footer_size=file.footer_size,
-        record_count=file.record_count,
-        begin_snapshot=0,
-        row_id_start=None,
-        partition_id=None,
-        partition_values=(),
-        mapping_id=None,
-        partial_max=None,
-        encryption_key=None,
-        schema_version=0,
-    )
 
 
 def add_placed_files(
@@ -77,6 +59,7 @@ def add_placed_files(
             one.begin,
             one.partial_max,
             one.partition_id,
+            one.file.encryption_key,
         )
         for number, one in enumerate(files)
     ]

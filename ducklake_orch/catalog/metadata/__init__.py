@@ -114,6 +114,7 @@ if TYPE_CHECKING:
         SortKey,
         TableDef,
         VariantStats,
+        unnumbered,
     )
     from ducklake_orch.catalog.metadata.table_reader import build_columns
     from ducklake_orch.catalog.metadata.transaction import NOW, MetadataTransaction, commit_metadata

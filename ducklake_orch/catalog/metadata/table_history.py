@@ -37,6 +37,15 @@ class TableHistory:
         return build_columns(self.table.past_columns, begin)
 
     @cached_property
+    def schemas(self) -> dict[int, tuple[ColumnDef, ...]]:
+        """The columns of all versions of the table's schema, if its files are encrypted: their footers show no ids."""
+        return (
+            {version: self.columns(version) for _, version in self.table.schema_versions}
+            if self.table.encrypted
+            else {}
+        )
+
+    @cached_property
     def types(self) -> dict[int, list[str]]:
         """All DuckDB types that each column with values has had, by column id, from the oldest to the newest."""
         by_column = defaultdict(list)

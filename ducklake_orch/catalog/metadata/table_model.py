@@ -249,6 +249,7 @@ class NewFile:
         mapping: The names of its columns, if it has no field ids that can be trusted.
         outside: Whether it lies outside the table's folder.
         has_row_ids: Whether its rows were in the lake before and the file contains their existing row ids.
+        encryption_key: The key of an encrypted file, as Base64.
     """
 
     path: str
@@ -261,6 +262,7 @@ class NewFile:
     mapping: tuple[MappedName, ...] | None = None
     outside: bool = False
     has_row_ids: bool = False
+    encryption_key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +287,7 @@ class DeleteFile:
     file_size: int
     footer_size: int | None
     format: str = "parquet"
-    encryption_key: str | None = None
+    encryption_key: str | None = field(default=None, repr=False)
     later: bool = False
 
 
@@ -316,10 +318,29 @@ class DataFile:
     partition_values: tuple[str | None, ...]
     mapping_id: int | None
     partial_max: int | None
-    encryption_key: str | None
+    encryption_key: str | None = field(repr=False)
     schema_version: int
     deletes: tuple[DeleteFile, ...] = ()
     inlined_deletes: int = 0
+
+
+def unnumbered(file: NewFile) -> DataFile:
+    """Return a file that has no id yet as a data file of a table."""
+    return DataFile(
+        data_file_id=0,
+        path=file.path,
+        file_size=file.file_size,
+        footer_size=file.footer_size,
+        record_count=file.record_count,
+        begin_snapshot=0,
+        row_id_start=None,
+        partition_id=None,
+        partition_values=(),
+        mapping_id=None,
+        partial_max=None,
+        encryption_key=file.encryption_key,
+        schema_version=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +362,4 @@ class NewDeleteFile:
     begin_snapshot: int
     end_snapshot: int | None = None
     partial_max: int | None = None
+    encryption_key: str | None = field(default=None, repr=False)

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, known_columns, stored_columns
     from ducklake_orch.catalog.parquet.column_stats import TableColumnStats, file_stats, summarize, widen
+    from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
+    from ducklake_orch.catalog.parquet.encryption import ENCRYPTION_CONFIG, encrypt_next
     from ducklake_orch.catalog.parquet.file_schema import FileColumn, file_columns
     from ducklake_orch.catalog.parquet.footers import Footer, LeafStats, Shape, constant_stats, read_footers
     from ducklake_orch.catalog.parquet.live_row_count import count_rows
     from ducklake_orch.catalog.parquet.live_rows_sql import (
-        encrypted_columns,
+        data_sql,
         has_own,
         parquet_sql,
         placed_rows_sql,

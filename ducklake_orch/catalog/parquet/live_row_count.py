@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import duckdb
 
 from ducklake_orch.catalog.metadata import DataFile
-from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, encrypted_columns, live_sql, read_columns
+from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
+from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, live_sql
 
 
 def count_rows(con: duckdb.DuckDBPyConnection, file: DataFile, at: int, inlined_deletes: Sequence[int]) -> int:
@@ -17,7 +18,7 @@ def count_rows(con: duckdb.DuckDBPyConnection, file: DataFile, at: int, inlined_
         at: The snapshot.
         inlined_deletes: The positions of its inlined deletions.
     """
-    footer = encrypted_columns(con, file, ()) if file.encryption_key else read_columns(con, [file.path])[file.path]
+    footer = footers_of(con, [file], {})[file.path]
     live = live_sql(file, at, inlined_deletes)
     row = con.execute(f"SELECT count(*) FROM {data_sql(file, footer)} WHERE {live}").fetchone()
     return int(row[0]) if row else 0

@@ -13,7 +13,6 @@ from ducklake_orch.catalog.metadata import (
     ROW_ID_FIELD,
     SNAPSHOT_ID,
     SNAPSHOT_ID_FIELD,
-    ColumnDef,
     DataFile,
     DeleteFile,
     duckdb_type,
@@ -23,7 +22,7 @@ from ducklake_orch.catalog.metadata import (
     row_id_name,
     stored_name,
 )
-from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, known_columns
+from ducklake_orch.catalog.parquet.column_mapping import StoredColumn
 from ducklake_orch.catalog.parquet.file_schema import SCHEMA, FileColumn, file_columns
 from ducklake_orch.engine.quoting import exactly, identifier, literal
 from ducklake_orch.errors import UnsupportedStatementError
@@ -33,11 +32,12 @@ _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 
 def parquet_sql(path: str, encryption_key: str | None = None) -> str:
     """Return the FROM item that reads a file's own columns."""
-    key = (
-        f", encryption_config = {{footer_key_value: from_base64({literal(encryption_key)})}}" if encryption_key else ""
-    )
-    name = literal(exactly(path))
-    return f"read_parquet({name}, hive_partitioning = false{key})"
+    return f"read_parquet({literal(exactly(path))}, hive_partitioning = false{decryption(encryption_key)})"
+
+
+def decryption(key: str | None) -> str:
+    """Return the argument of `read_parquet` for files that are encrypted with a key; an empty text without one."""
+    return f", encryption_config = {{footer_key_value: from_base64({literal(key)})}}" if key else ""
 
 
 def data_sql(file: DataFile, footer: Sequence[FileColumn]) -> str:
@@ -162,31 +162,6 @@ def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[s
             parsed[schema] = file_columns([dict(zip(SCHEMA, row, strict=True)) for row in schema])
         columns[path] = parsed[schema]
     return columns
-
-
-def encrypted_columns(
-    con: duckdb.DuckDBPyConnection, file: DataFile, schema: Sequence[ColumnDef]
-) -> tuple[FileColumn, ...]:
-    """Return the columns of an encrypted file, of which DuckDB shows only the names.
-
-    Args:
-        con: A DuckDB connection that can reach the storage.
-        file: The file.
-        schema: The columns that the table had when the file was written.
-
-    Raises:
-        UnsupportedStatementError: When a column may have been renamed in the transaction that wrote the file.
-    """
-    rows = con.execute(f"DESCRIBE FROM {parquet_sql(file.path, file.encryption_key)}").fetchall()
-    names, by_name = [str(row[0]) for row in rows], {column.name: column for column in known_columns(schema)}
-    by_name |= {name: FileColumn(name, "BIGINT", number) for number, name in _OWN.items() if name not in by_name}
-    unknown = [name for name in names if name not in by_name]
-    if unknown and any(column.name not in names for column in schema):
-        raise UnsupportedStatementError(
-            f"Column `{unknown[0]}` of the encrypted file {file.path} cannot be matched to a column of the table.",
-            remedy="Read the table with SQL: `lake.execute`.",
-        )
-    return tuple(by_name.get(name) or FileColumn(name, "", None) for name in names)
 
 
 def value_sql(stored: StoredColumn, inside: str = "") -> str:

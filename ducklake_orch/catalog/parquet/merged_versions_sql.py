@@ -10,16 +10,32 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ROW_ID, ROW_ID_FIELD, SNAPSHOT_ID, SNAPSHOT_ID_FIELD, ColumnDef, MappedName
+from ducklake_orch.catalog.metadata import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    ColumnDef,
+    MappedName,
+)
 from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, stored_columns
+from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
 from ducklake_orch.catalog.parquet.file_schema import FileColumn
-from ducklake_orch.catalog.parquet.live_rows_sql import has_own, read_columns, refuse_vectors, renamed, value_sql
+from ducklake_orch.catalog.parquet.live_rows_sql import (
+    decryption,
+    has_own,
+    refuse_vectors,
+    renamed,
+    value_sql,
+)
 from ducklake_orch.catalog.parquet.row_versions_sql import FileLife, short
 from ducklake_orch.engine.quoting import exactly, literal
 
 _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 _FILES, _DELETED = "__ducklake_orch_files", "__ducklake_orch_gone"
 Footer = tuple[FileColumn, ...]
+# How the columns of a file are read: as what columns of the table, from what columns of the file, with which key.
+_Alike = tuple[tuple[StoredColumn, ...], Footer, str | None]
 
 
 @dataclass(frozen=True)
@@ -43,34 +59,36 @@ def read_versions(
     files: Sequence[FileLife],
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
+    schemas: Mapping[int, Sequence[ColumnDef]],
     footers: dict[str, Footer] | None = None,
 ) -> Versions:
-    """Prepare a query for the row versions of unencrypted files; its temporary tables exist until the next call.
+    """Prepare a query for the row versions of files; its temporary tables exist until the next call.
 
     Args:
         con: A DuckDB connection that can reach the storage.
         files: The files, with all delete files that they ever had.
         columns: The columns to read, as they are defined now.
         mappings: The name mappings of files, by `mapping_id`.
+        schemas: The table's columns by schema version, at least those of the encrypted files.
         footers: The columns of files whose footers were read, by path; receives those of the other files.
     """
     refuse_vectors([file.file for file in files])
     any_deleted = _store_deletions(con, files)
     footers = {} if footers is None else footers
-    paths = dict.fromkeys(file.file.path for file in files)
-    footers |= read_columns(con, [path for path in paths if path not in footers])
+    footers |= footers_of(con, [file.file for file in files if file.file.path not in footers], schemas)
     groups = _alike(files, footers, columns, mappings)
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE {_FILES}"
         " (part INTEGER, number UBIGINT, file BIGINT, begin BIGINT, start BIGINT, finish BIGINT)"
     )
     parts = []
-    for part, ((stored, footer), group) in enumerate(groups.items()):
+    for part, ((stored, footer, key), group) in enumerate(groups.items()):
         # The catalog may list a file twice: its rows are read once and joined with both entries.
         numbers = {path: number for number, path in enumerate(dict.fromkeys(file.file.path for file in group))}
         rows = [(part, numbers[file.file.path], *_facts(file)) for file in group]
         con.execute(f"INSERT INTO {_FILES} VALUES {_values(rows)}")
-        parts.append(_versions_sql(part, footer, stored, list(numbers), any_deleted=any_deleted))
+        source = f"{_read(list(numbers), key)} AS {renamed(footer)}"
+        parts.append(_versions_sql(part, footer, stored, source, any_deleted=any_deleted))
     has_row_ids = all(
         file.file.row_id_start is not None or has_own(footers[file.file.path], ROW_ID_FIELD) for file in files
     )
@@ -88,12 +106,15 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
     A row ends at its first deletion.
     """
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} (file BIGINT, pos BIGINT, gone BIGINT)")
-    deletes = [(life.file.data_file_id, delete) for life in files for delete in life.file.deletes]
-    if deletes:
-        paths = [delete.path for _, delete in deletes]
+    all_deletes = [(life.file.data_file_id, delete) for life in files for delete in life.file.deletes]
+    # `union_by_name` makes DuckDB crash at encrypted files.
+    encrypted = [[pair] for pair in all_deletes if pair[1].encryption_key]
+    plain = [pair for pair in all_deletes if not pair[1].encryption_key]
+    for deletes in [*encrypted, plain] if plain else encrypted:
+        paths, key = [delete.path for _, delete in deletes], deletes[0][1].encryption_key
         facts = [(number, file, delete.begin_snapshot) for number, (file, delete) in enumerate(deletes)]
         # Some delete files have a snapshot for each row, others have one for all rows.
-        source = f"SELECT *, file_index FROM {_read(paths, union=True)}"
+        source = f"SELECT *, file_index FROM {_read(paths, key, union=not key)}"
         maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
             f"INSERT INTO {_DELETED} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
@@ -102,7 +123,7 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
     deleted = [(life.file.data_file_id, position, snapshot) for life in files for position, snapshot in life.deleted]
     if deleted:
         con.execute(f"INSERT INTO {_DELETED} VALUES {_values(deleted)}")
-    return bool(deletes or deleted)
+    return bool(all_deletes or deleted)
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:
@@ -110,13 +131,14 @@ def _values(rows: Sequence[Sequence[object]]) -> str:
     return ", ".join(f"({', '.join(map(literal, row))})" for row in rows)
 
 
-def _read(paths: Sequence[str], *, union: bool = False) -> str:
-    """Return the FROM item that reads files together.
+def _read(paths: Sequence[str], key: str | None, *, union: bool = False) -> str:
+    """Return the FROM item that reads files together, which are encrypted with the same key or not at all.
 
     DuckDB's column `file_index` is a file's place in the list. Its `filename` can be another spelling of the path.
     """
     listed = ", ".join(literal(exactly(path)) for path in paths)
-    return f"read_parquet([{listed}], hive_partitioning = false{', union_by_name = true' if union else ''})"
+    options = f"hive_partitioning = false{', union_by_name = true' if union else ''}{decryption(key)}"
+    return f"read_parquet([{listed}], {options})"
 
 
 def _alike(
@@ -124,9 +146,9 @@ def _alike(
     footers: Mapping[str, Footer],
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
-) -> dict[tuple[tuple[StoredColumn, ...], Footer], list[FileLife]]:
+) -> dict[_Alike, list[FileLife]]:
     """Group the files by how their columns are read."""
-    groups: dict[tuple[tuple[StoredColumn, ...], Footer], list[FileLife]] = defaultdict(list)
+    groups: dict[_Alike, list[FileLife]] = defaultdict(list)
     group_of: dict[tuple[int, int | None, str], list[FileLife]] = {}
     for file in files:
         path, number = file.file.path, file.file.mapping_id
@@ -136,18 +158,16 @@ def _alike(
         key = (id(footer), number, "" if number is None else path)
         if key not in group_of:
             stored = stored_columns(columns, footer, None if number is None else mappings[number], path)
-            group_of[key] = groups[stored, footer]
+            group_of[key] = groups[stored, footer, file.file.encryption_key]
         group_of[key].append(file)
     return groups
 
 
-def _versions_sql(
-    part: int, footer: Footer, stored: Sequence[StoredColumn], paths: Sequence[str], *, any_deleted: bool
-) -> str:
+def _versions_sql(part: int, footer: Footer, stored: Sequence[StoredColumn], files: str, *, any_deleted: bool) -> str:
     inner = [f"{value_sql(column)} AS {short(column.column)}" for column in stored]
     own = [_OWN[field_id] for field_id in _OWN if has_own(footer, field_id)]
     inner = [*inner, *own, "file_index", "file_row_number"]
-    source = f"(SELECT {', '.join(inner)} FROM {_read(paths)} AS {renamed(footer)}) r"
+    source = f"(SELECT {', '.join(inner)} FROM {files}) r"
     source += f" JOIN {_FILES} f ON f.part = {part} AND f.number = r.file_index"
     ended = "f.finish"
     if any_deleted:

@@ -49,8 +49,7 @@ class ScanPlan:
         certain: Ids of the data files all of whose rows meet the condition, as far as the catalog tells.
         inlined_deletes: The positions of the inlined deletions, by data file id.
         mappings: The name mappings of files, by `mapping_id`.
-        schemas: The table's columns as they were when the files were written, by schema version. Columns correspond by
-            id; their names and types may differ.
+        schemas: The table's columns by schema version, if the files are encrypted.
     """
 
     table: TableDef
@@ -98,7 +97,6 @@ def plan_scan(
     files = tuple(file for file, _ in judged)
     needed = _needed(table, wanted, predicate, keys)
     inlined = inlined_rows(history, at, needed)
-    versions = {file.schema_version for file in files} | {rows.schema_version for rows in inlined}
     return ScanPlan(
         table=table,
         snapshot=at,
@@ -110,7 +108,7 @@ def plan_scan(
         certain=frozenset(file.data_file_id for file, all_match in judged if all_match),
         inlined_deletes=inlined_positions(live_files, files),
         mappings=name_mappings(metadata, {file.mapping_id for file in files if file.mapping_id is not None}),
-        schemas={version: history.columns(version) for version in sorted(versions)},
+        schemas=history.schemas,
     )
 
 

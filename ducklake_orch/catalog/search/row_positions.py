@@ -14,9 +14,9 @@ from ducklake_orch.catalog.metadata import DataFile, NewDeleteFile, TableDef, fr
 from ducklake_orch.catalog.parquet import (
     FileColumn,
     FileLife,
+    footers_of,
     parquet_sql,
     placed_rows_sql,
-    read_columns,
     read_versions,
     short,
     stored_columns,
@@ -133,9 +133,8 @@ class Finder(Protocol):
 def placed_sql(plan: ScanPlan, file: DataFile, hits: MatchedPositions) -> str:
     """Return the query for the live rows of a file: the columns that the plan needs, the row id and the position."""
     if file.path not in hits.footers:
-        hits.footers |= read_columns(
-            hits.con, [data_file.path for data_file in plan.files if data_file.path not in hits.footers]
-        )
+        unread = [data_file for data_file in plan.files if data_file.path not in hits.footers]
+        hits.footers |= footers_of(hits.con, unread, plan.schemas)
     footer = hits.footers[file.path]
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     return placed_rows_sql(
@@ -162,7 +161,7 @@ class DuckDBFinder:
                 hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {positions}{condition}")
         lives = [FileLife(file) for file in files if not (file.deletes or file.inlined_deletes)]
         if lives:
-            versions = read_versions(hits.con, lives, plan.needed, plan.mappings, hits.footers)
+            versions = read_versions(hits.con, lives, plan.needed, plan.mappings, plan.schemas, hits.footers)
             data_file, position = free_column_name(_FILE, plan.needed), position_name(plan.needed)
             values = "".join(f", {short(column)} AS {identifier(column.name)}" for column in plan.needed)
             rows = (

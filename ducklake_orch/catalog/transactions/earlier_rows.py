@@ -21,7 +21,7 @@ from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, identifier
 from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import removing_failed
-from ducklake_orch.errors import ObjectNotFoundError, UnsupportedStatementError
+from ducklake_orch.errors import ObjectNotFoundError
 from ducklake_orch.results import WriteResult
 
 
@@ -29,10 +29,6 @@ def restore(draft: Draft, name: TableName, to_snapshot: int) -> WriteResult:
     """Replace all rows of a table by those of an earlier snapshot; they keep their row ids."""
     if (adopted := draft.adopt(name)) is None:
         raise ObjectNotFoundError(f"The table `{name}` did not exist when the transaction began.")
-    if adopted.table.encrypted:
-        raise UnsupportedStatementError(
-            f"Lake `{draft.lake.name}` is encrypted.", remedy="Restore the rows with SQL in `lake.execute`."
-        )
     write = Write(f"rolling back `{name}`")
     with planning(draft.config, f"Planning {write.purpose}", reads=True) as drafted:
         table = drafted.table(name, drafted.latest().snapshot_id)

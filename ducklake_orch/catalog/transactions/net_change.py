@@ -15,7 +15,7 @@ from ducklake_orch.catalog.commit import (
     inlined_versions_of,
     partitions_condition,
 )
-from ducklake_orch.catalog.metadata import DataFile, Metadata, NewDeleteFile, NewFile, TableDef, row_id_name
+from ducklake_orch.catalog.metadata import DataFile, DeleteFile, Metadata, NewDeleteFile, NewFile, TableDef, row_id_name
 from ducklake_orch.catalog.parquet import parquet_sql
 from ducklake_orch.catalog.search import (
     DuckDBFinder,
@@ -168,11 +168,17 @@ def _first_new_id(staged: DraftedTable) -> int:
 
 
 def _is_outdated(staged: DraftedTable, path: str, target: TableDef) -> bool:
-    """Return whether a later verb of the transaction changed partition keys, or dropped or changed a file's columns."""
+    """Return whether a later verb of the transaction changed partition keys, or dropped or changed a file's columns.
+
+    The columns of an encrypted file are known only by the names that the table has when the file is committed.
+    """
     written = next(change.target for change in staged.changes if any(file.path == path for file in change.files))
     now = {number: leaf.type for number, leaf in target.leaves().items()}
-    return written.key_fields != target.key_fields or any(
-        now.get(number) != leaf.type for number, leaf in written.leaves().items()
+    is_renamed = target.encrypted and written.columns != target.columns
+    return (
+        is_renamed
+        or written.key_fields != target.key_fields
+        or any(now.get(number) != leaf.type for number, leaf in written.leaves().items())
     )
 
 
@@ -223,17 +229,19 @@ def _removal(
     rows = sum(_live_rows(file) for file in whole) + sum(map(len, inlined.values()))
     rows += sum(_live_rows(file) - _live_rows(live[file.data_file_id]) for file in marked)
     removal = ExactRows(draft.base.snapshot_id, where, base.scan.files, whole, seen, inlined, rows)
-    paths = {file.data_file_id: [delete.path for delete in live[file.data_file_id].deletes] for file in marked}
-    return removal, delete_files_of(draft, base, paths, write_id) if marked else None
+    deletes = {file.data_file_id: live[file.data_file_id].deletes for file in marked}
+    return removal, delete_files_of(draft, base, deletes, write_id) if marked else None
 
 
-def delete_files_of(draft: Draft, base: RowPlan, paths: Mapping[int, Sequence[str]], write_id: str) -> DeleteFiles:
+def delete_files_of(
+    draft: Draft, base: RowPlan, others: Mapping[int, Sequence[DeleteFile]], write_id: str
+) -> DeleteFiles:
     """Return delete files for files of the base, with the positions that other delete files have.
 
     Args:
         draft: The draft.
         base: The table at the base snapshot.
-        paths: The other delete files, by the data file's id.
+        others: The other delete files, by the data file's id.
         write_id: Part of the names of the delete files.
     """
 
@@ -242,9 +250,10 @@ def delete_files_of(draft: Draft, base: RowPlan, paths: Mapping[int, Sequence[st
             return write_delete_files(con, base.table, write_id, losses)
 
     def positions(file: DataFile) -> str:
-        return " UNION ALL ".join(f"SELECT pos FROM {parquet_sql(path)}" for path in paths[file.data_file_id])
+        deletes = others[file.data_file_id]
+        return " UNION ALL ".join(f"SELECT pos FROM {parquet_sql(each.path, each.encryption_key)}" for each in deletes)
 
-    marked = [file for file in base.scan.files if file.data_file_id in paths]
+    marked = [file for file in base.scan.files if file.data_file_id in others]
     staged = DeleteFiles(write, positions, marked, base.inlined_deletes)
     staged.numbered(draft.base.snapshot_id + 1)
     return staged

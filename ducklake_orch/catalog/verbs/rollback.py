@@ -9,7 +9,7 @@ import duckdb
 
 from ducklake_orch.catalog.commit import Rollback, TableChange, commit_change, leased
 from ducklake_orch.catalog.metadata import ColumnDef, NewFile, duckdb_type, reading, row_id_name
-from ducklake_orch.catalog.parquet import read_columns, same_sql, short, state_sql, stored_columns
+from ducklake_orch.catalog.parquet import footers_of, same_sql, short, state_sql, stored_columns
 from ducklake_orch.catalog.verbs.rollback_plan import FilesAt, RollbackPlan, plan_rollback
 from ducklake_orch.catalog.writing import explain, write_known_rows
 from ducklake_orch.config.lake import LakeConfig
@@ -170,7 +170,7 @@ class _Attempt:
 
 def _rows(con: duckdb.DuckDBPyConnection, plan: RollbackPlan, state: FilesAt) -> Iterator[str]:
     """Return queries for the rows of files at a snapshot."""
-    footers = read_columns(con, list(dict.fromkeys(file.path for file in state.files)))
+    footers = footers_of(con, state.files, plan.schemas)
     for file in state.files:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         stored = stored_columns(plan.table.columns, footers[file.path], names, file.path)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ducklake_orch.catalog.metadata import (
+    ColumnDef,
     DataFile,
     MappedName,
     Metadata,
@@ -22,9 +23,6 @@ from ducklake_orch.catalog.metadata import (
 from ducklake_orch.catalog.scan import LiveFiles, inlined_positions, name_mappings
 from ducklake_orch.catalog.search import arrow_copy, arrow_copy_sql, check_existed
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.errors import (
-    UnsupportedStatementError,
-)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,6 +64,7 @@ class RollbackPlan:
     inlined_restored: "tuple[pa.Table, ...]"
     inlined_retired: "Mapping[str, pa.Table]"
     mappings: Mapping[int, tuple[MappedName, ...]]
+    schemas: Mapping[int, tuple[ColumnDef, ...]]
 
 
 def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> RollbackPlan:
@@ -79,10 +78,6 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
     """
     latest = metadata.latest()
     table = metadata.table(name, latest.snapshot_id)
-    if metadata.encrypted():
-        raise UnsupportedStatementError(
-            f"Lake `{metadata.config.name}` is encrypted.", remedy="Restore the rows with SQL in `lake.execute`."
-        )
     check_existed(metadata, table, to_snapshot)
     history, deletions = TableHistory(metadata, table), deletions_table(metadata, table)
     states = [LiveFiles(history, at, deletions) for at in (to_snapshot, latest.snapshot_id)]
@@ -104,6 +99,7 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
         mappings=name_mappings(
             metadata, {file.mapping_id for file in (*restored, *retired) if file.mapping_id is not None}
         ),
+        schemas=history.schemas,
     )
 
 

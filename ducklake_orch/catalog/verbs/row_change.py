@@ -47,7 +47,6 @@ from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
 from ducklake_orch.errors import (
     ConfigError,
-    UnsupportedStatementError,
 )
 from ducklake_orch.results import CommitInfo, WriteResult
 
@@ -234,10 +233,6 @@ class _Changer:
         with planning(self._config, f"Planning {self._purpose}", held_session) as metadata:
             latest = metadata.latest()
             refuse_without_message(self._purpose, request.commit, required=metadata.requires_message())
-            if metadata.encrypted():
-                raise UnsupportedStatementError(
-                    f"Lake `{self._config.name}` is encrypted.", remedy="Change its rows with SQL in `lake.execute`."
-                )
             table = metadata.table(request.table, latest.snapshot_id)
             target = verb.check(metadata, table)
             plan = plan_rows(metadata, table, latest, verb.where, values=verb.needs_values)

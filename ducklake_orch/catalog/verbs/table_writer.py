@@ -53,7 +53,6 @@ from ducklake_orch.errors import (
     LakeLockedError,
     ObjectExistsError,
     UnknownOutcomeError,
-    UnsupportedStatementError,
 )
 from ducklake_orch.results import CommitInfo, WriteResult
 
@@ -217,10 +216,6 @@ class TableWriter:
         request, newest = self._request, metadata.latest()
         latest = newest.snapshot_id
         refuse_without_message(f"writing `{request.table}`", request.commit, required=metadata.requires_message())
-        if metadata.encrypted():
-            raise UnsupportedStatementError(
-                f"Lake `{self.config.name}` is encrypted.", remedy="Write to it with INSERT in `lake.execute`."
-            )
         given = self._rows.types(metadata.con)
         known = metadata.find_table(request.table, latest)
         if known is None:

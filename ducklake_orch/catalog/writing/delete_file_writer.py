@@ -19,7 +19,7 @@ from ducklake_orch.catalog.metadata import (
     NewDeleteFile,
     TableDef,
 )
-from ducklake_orch.catalog.parquet import parquet_sql
+from ducklake_orch.catalog.parquet import ENCRYPTION_CONFIG, encrypt_next, parquet_sql
 from ducklake_orch.engine.quoting import literal
 
 # A query that names many files takes long to plan.
@@ -100,9 +100,12 @@ def _write_group(
         columns = f"{literal(file.path)} AS file_path, pos, since AS {SNAPSHOT_ID}"
         content = f"SELECT {columns} FROM {_DELETED} WHERE loss = {number} ORDER BY pos"
         options = f"FORMAT parquet, FIELD_IDS {_FIELDS}, RETURN_STATS true"
+        key = encrypt_next(con) if table.encrypted else None
+        options += f", ENCRYPTION_CONFIG {ENCRYPTION_CONFIG}" if key else ""
         written = con.execute(f"COPY ({content}) TO {literal(path)} ({options})").fetchall()
         _, _, size, footer, *_ = written[0]
-        yield NewDeleteFile(file, path, count, size, footer, first, partial_max=last if last > first else None)
+        newest = last if last > first else None
+        yield NewDeleteFile(file, path, count, size, footer, first, partial_max=newest, encryption_key=key)
     con.execute(f"DROP TABLE {_DELETED}")
 
 

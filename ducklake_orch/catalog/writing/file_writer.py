@@ -24,9 +24,11 @@ from ducklake_orch.catalog.metadata import (
     snapshot_id_name,
 )
 from ducklake_orch.catalog.parquet import (
+    ENCRYPTION_CONFIG,
     PartitionKey,
     copied_stats,
     copy_options,
+    encrypt_next,
     file_size,
     partition_keys,
     sort_sql,
@@ -310,6 +312,8 @@ def copy_rows(
     """
     if "://" not in folder:
         os.makedirs(folder, exist_ok=True)
+    key = encrypt_next(con) if table.encrypted else None
+    options = {**options, "ENCRYPTION_CONFIG": ENCRYPTION_CONFIG} if key else options
     target = literal(folder.rstrip("/"))
     text = ", ".join(f"{name} {value}" for name, value in options.items())
     written = con.execute(f"COPY ({sql}) TO {target} ({text})").fetchall()
@@ -318,7 +322,7 @@ def copy_rows(
         if count:
             given = tuple(partition[key.folder] for key in keys) if keys else values
             columns, variants = _statistics(stats, leaf_paths(table.columns))
-            files.append(NewFile(path, count, size, footer, given, columns, variants))
+            files.append(NewFile(path, count, size, footer, given, columns, variants, encryption_key=key))
     return files
 
 

@@ -16,8 +16,8 @@ from uuid import uuid4
 import duckdb
 
 from ducklake_orch.catalog.metadata import NewFile, TableDef, duckdb_type
-from ducklake_orch.catalog.parquet import PartitionKey
-from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.catalog.parquet import PartitionKey, parquet_sql
+from ducklake_orch.engine.quoting import identifier, literal
 
 # Types whose values are short as text.
 _SHORT = re.compile(r"u?int\d+|float\d+|decimal\(.*\)|boolean|date|time.*|uuid|interval")
@@ -91,7 +91,7 @@ class StandIns:
             for column, name in ((column, identifier(column.name)) for column in self.table.columns)
         )
         folders = "".join(key.folder_of(text) for key, text in zip(self.keys, encoded, strict=True))
-        rows = f"SELECT {columns} FROM read_parquet({literal(exactly(file.path))}, hive_partitioning = false)"
+        rows = f"SELECT {columns} FROM {parquet_sql(file.path, file.encryption_key)}"
         (written,) = copy(rows, f"{self.table.folder}{folders}", values)
         if "://" not in file.path:
             self._remove(file.path)

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ColumnDef, DataFile, NewFile, TableDef, duckdb_type
-from ducklake_orch.catalog.parquet import parquet_sql, read_columns, renamed, stored_columns, value_sql
+from ducklake_orch.catalog.metadata import ColumnDef, DataFile, NewFile, TableDef, duckdb_type, unnumbered
+from ducklake_orch.catalog.parquet import data_sql, footers_of, stored_columns, value_sql
 from ducklake_orch.catalog.writing.file_writer import write_files
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier
@@ -101,7 +101,8 @@ def integers(*names: str) -> tuple[ColumnDef, ...]:
 def staged_table(table: TableDef, columns: tuple[ColumnDef, ...]) -> TableDef:
     """Return a stand-in table for staged files, which belong to no table; it shares the storage of `table`."""
     root = table.data_path
-    return TableDef(-1, "", -1, table.schema, table.name, f"{root}{FOLDER}", root, columns, lake_mark=table.lake_mark)
+    own = (-1, "", -1, table.schema, table.name, f"{root}{FOLDER}", root, columns)
+    return TableDef(*own, encrypted=table.encrypted, lake_mark=table.lake_mark)
 
 
 @contextmanager
@@ -127,10 +128,11 @@ def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], f
     if not files:
         values = (f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}" for column in columns)
         return f"SELECT {', '.join(values)} WHERE false"
-    footers = read_columns(con, [file.path for file in files])
+    written = [unnumbered(file) for file in files]
+    footers = footers_of(con, written, {0: columns})
     parts = []
-    for path in footers:
-        stored = stored_columns(columns, footers[path], None, path)
+    for file in written:
+        stored = stored_columns(columns, footers[file.path], None, file.path)
         values = (f"{value_sql(column)} AS {identifier(column.column.name)}" for column in stored)
-        parts.append(f"SELECT {', '.join(values)} FROM {parquet_sql(path)} AS {renamed(footers[path])}")
+        parts.append(f"SELECT {', '.join(values)} FROM {data_sql(file, footers[file.path])}")
     return " UNION ALL ".join(parts)

@@ -31,6 +31,11 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
     def metadata_path(self) -> str:
         return "mysql:"
 
+    def query(self, sql: str, *, alias: str | None = None) -> str:
+        # A query whose result is streamed has a connection of its own, outside the transaction. Read with other queries
+        # of a plan, it would show a row twice, or not at all, that a concurrent commit moves.
+        return f"{super().query(sql, alias=alias).removesuffix(')')}, stream_results = false)"
+
     def secret(self) -> dict[str, Any] | None:
         values = super().secret()
         if values is None:
