@@ -60,11 +60,10 @@ def _create_from(path: Path, options: LakeOptions) -> None:
 
 def _catalog_and_storage(name: str, folder: Path, options: LakeOptions) -> tuple[Any, Any]:
     """Return the given catalog and storage; by default they are in the folder of the new file."""
-    from ducklake_orch.config.catalogs import CATALOGS
-    from ducklake_orch.config.lake import default_catalog, default_storage
+    from ducklake_orch.config.lake import default_storage, read_catalog
     from ducklake_orch.config.storages import STORAGES
 
-    catalog = CATALOGS.read(options.catalog) or default_catalog(name, folder)
+    catalog = read_catalog(options.catalog, name, folder)
     storage = STORAGES.read(options.storage)
     if storage is None and catalog.needs_storage:
         storage = default_storage(name, folder)

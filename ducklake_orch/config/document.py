@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ducklake_orch.config.catalogs import CATALOGS
 from ducklake_orch.config.interpolation import has_reference, interpolate
 from ducklake_orch.config.lake import default_storage
 from ducklake_orch.config.nearest import nearest
@@ -146,6 +147,8 @@ class Document:
 
 def _refuse_bare_word(what: str, written: Sourced, url: str, names: Mapping[str, Node]) -> None:
     if scheme_of(url) or (what == "storage" and re.search(r"[/.~]", url)):
+        return
+    if what == "catalog" and url in CATALOGS.types and url not in names:
         return
     if url in names:
         raise ConfigFileError(

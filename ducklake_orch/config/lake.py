@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog, MotherDuckCatalog, SQLiteCatalog
+from ducklake_orch.config.catalogs import CATALOGS, Catalog, FileCatalog, MotherDuckCatalog
 from ducklake_orch.config.fields import Duration, Memory
 from ducklake_orch.config.maintenance import MaintenancePolicy
 from ducklake_orch.config.model import Model
@@ -71,6 +71,8 @@ _BREAKING_OPTIONS = {
     " `delete`, `merge`, `changes`, `rollback` and maintenance cannot read them. Leave it off: deletes then write"
     " Parquet files",
 }
+# The endings of the default paths of catalogs in files, by type.
+_SUFFIXES = {"sqlite": ".sqlite", "duckdb": ".ducklake"}
 RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "information_schema"}
 
 
@@ -96,8 +98,9 @@ class LakeConfig(Model):
 
     name: str = Field(min_length=1, description="Name of the lake; the default of `alias` and of file names.")
     catalog: Catalog = Field(
-        default_factory=lambda data: default_catalog(data.get("name", "")),
-        description="Catalog database: a model, a table with `type`, or a URL; default is a SQLite file.",
+        default_factory=lambda data: read_catalog(None, data.get("name", "")),
+        description="Catalog database: a model, a table with `type`, a URL, or a type such as `duckdb`; default is a"
+        " SQLite file.",
     )
     storage: Storage | None = Field(
         default=None, description="Data files: a model, a table with `type`, a URL or a path; none when managed."
@@ -213,7 +216,7 @@ class LakeConfig(Model):
     def _defaults(cls, data: Any) -> Any:
         if not isinstance(data, dict) or not isinstance(data.get("name"), str) or not data["name"]:
             return data  # the field itself raises the error
-        catalog = CATALOGS.read(data.get("catalog")) or default_catalog(data["name"])
+        catalog = read_catalog(data.get("catalog"), data["name"])
         storage = STORAGES.read(data.get("storage"))
         if storage is None and catalog.needs_storage:
             storage = default_storage(data["name"])
@@ -270,9 +273,21 @@ def _keys(options: Mapping[str, Any]) -> Iterator[str]:
             yield from value
 
 
-def default_catalog(name: str, folder: Path = Path()) -> SQLiteCatalog:
-    """Return the default catalog of a lake: a file next to its data."""
-    return SQLiteCatalog(path=folder / f"{name.replace('/', '_')}.sqlite")
+def read_catalog(value: Any, name: str, folder: Path = Path()) -> Any:
+    """Build the catalog of a lake. A file for which no path is given is next to the lake's data; default is SQLite.
+
+    Args:
+        value: A model, a URL, the name of a type, or a table of fields; None if nothing is given.
+        name: The name of the lake.
+        folder: The folder of default paths.
+    """
+    table = {"type": "sqlite"} if value is None else {"url": value} if isinstance(value, str) else value
+    if not isinstance(table, Mapping):
+        return CATALOGS.read(table)
+    kind = table.get("type", table.get("url"))
+    if kind in _SUFFIXES and "path" not in table and table.get("url", kind) == kind:
+        table = {**table, "url": kind, "path": folder / f"{name.replace('/', '_')}{_SUFFIXES[kind]}"}
+    return CATALOGS.read(table)
 
 
 def default_storage(name: str, folder: Path = Path()) -> LocalStorage:

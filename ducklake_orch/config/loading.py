@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ducklake_orch.config.catalogs import CATALOGS, MotherDuckCatalog
+from ducklake_orch.config.catalogs import MotherDuckCatalog
 from ducklake_orch.config.document import Document
 from ducklake_orch.config.environment import CONFIG, NAME, PROFILE, read_environment
-from ducklake_orch.config.lake import LakeConfig, default_catalog, default_storage, refuse_shared_data_paths
+from ducklake_orch.config.lake import LakeConfig, default_storage, read_catalog, refuse_shared_data_paths
 from ducklake_orch.config.model import Model
 from ducklake_orch.config.origins import (
     URL_TABLES,
@@ -139,7 +139,8 @@ def _given(model: Model) -> dict[str, Any]:
 
 def _build(tree: Tree, document: Document | None) -> LakeConfig:
     values: dict[str, Any] = {}
-    for what, read in (("catalog", CATALOGS.read), ("storage", STORAGES.read)):
+    name, folder = str(plain(tree)["name"]), document.folder if document else Path()
+    for what, read in (("catalog", lambda fields: read_catalog(fields, name, folder)), ("storage", STORAGES.read)):
         table = tree.get(what)
         if isinstance(table, dict):
             # The `url` has been expanded into fields already, each with its own place.
@@ -147,10 +148,9 @@ def _build(tree: Tree, document: Document | None) -> LakeConfig:
         elif table is not None:
             values[what] = table.value
     if document:
-        name = str(plain(tree)["name"])
-        values.setdefault("catalog", default_catalog(name, document.folder))
+        values.setdefault("catalog", read_catalog(None, name, folder))
         if not isinstance(values["catalog"], MotherDuckCatalog):
-            values.setdefault("storage", default_storage(name, document.folder))
+            values.setdefault("storage", default_storage(name, folder))
     return located(tree, lambda fields: LakeConfig(**(fields | values)))
 
 

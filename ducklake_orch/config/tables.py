@@ -52,7 +52,9 @@ class Family:
         return self.schemes.get(scheme.partition("+")[0] if self.has_drivers else scheme)
 
     def table(self, url: str) -> dict[str, Any]:
-        """Return the table of fields that a URL means."""
+        """Return the table of fields that a URL means, or the name of a type."""
+        if url in self.types and not self.plain:
+            return {"type": url}
         model = self.model(url)
         if model is None:
             raise refuse_scheme(url, self.what, self.schemes)

@@ -9,6 +9,7 @@ import pytest
 
 from ducklake_orch.config.catalogs import DuckDBCatalog, MotherDuckCatalog, PostgresCatalog, SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig, PoolPolicy, RetryPolicy, refuse_shared_data_paths
+from ducklake_orch.config.loading import load
 from ducklake_orch.config.storages import LocalStorage, S3Storage
 from ducklake_orch.errors import ConfigError, IncompatibleConfigError
 
@@ -25,6 +26,19 @@ class TestDefaults:
         config = LakeConfig(name="n")
         assert config.catalog == SQLiteCatalog(path=tmp_path / "n.sqlite")
         assert config.storage == LocalStorage(path=tmp_path / "n.files")
+
+    @pytest.mark.parametrize("given", ["duckdb", {"type": "duckdb"}, {"url": "duckdb"}])
+    def test_a_type_alone_means_a_file_named_after_the_lake(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        catalog = DuckDBCatalog(path=tmp_path / "n.ducklake")
+        assert LakeConfig(name="n", catalog=given).catalog == catalog
+        assert load(name="n", catalog=given, environ={}).config.catalog == catalog
+        (tmp_path / "there").mkdir()
+        (tmp_path / "there" / "lakes.toml").write_text('[lakes.n]\ncatalog = "duckdb"')
+        in_file = load(path="there/lakes.toml", environ={}).config.catalog
+        assert in_file == DuckDBCatalog(path=tmp_path / "there" / "n.ducklake")
 
     def test_a_slash_in_a_name_creates_no_folders(self) -> None:
         config = LakeConfig(name="team/lake")

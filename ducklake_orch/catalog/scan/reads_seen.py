@@ -20,7 +20,6 @@ from typing import Any
 from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTable, TableDef, live, text
 from ducklake_orch.catalog.scan.predicate import Node, Predicate, parse_predicate
 from ducklake_orch.catalog.scan.scan_plan import classify
-from ducklake_orch.config.catalogs import SQLiteCatalog
 from ducklake_orch.config.lake import LakeConfig, RetryPolicy
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.errors import DuckLakeOrchError
@@ -211,7 +210,7 @@ def _patient_for_a_moment(config: LakeConfig) -> LakeConfig:
     moment = timedelta(seconds=0.1)
     changes: dict[str, Any] = {"lock_timeout": moment, "retry": RetryPolicy(max_attempts=1)}
     changes |= {"pool": config.pool.model_copy(update={"wait": moment}), "create_if_missing": False, "options": {}}
-    if isinstance(config.catalog, SQLiteCatalog):
+    if "busy_timeout" in type(config.catalog).model_fields:
         changes["catalog"] = config.catalog.model_copy(update={"busy_timeout": 100})
     return config.model_copy(update=changes)
 
