@@ -103,7 +103,7 @@ def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
     return todo
 
 
-def _summary(session: Session) -> tuple[dict[str, int | None], int | None]:
+def _summary(session: Session) -> tuple[dict[str, Any], int | None]:
     """Count the lake's snapshots and tables.
 
     The commands have run already, so their results must be returned even if the server no longer answers.

@@ -17,20 +17,27 @@ from ducklake_orch.results import Option, Snapshot, Table
 _CHANGE = re.compile(r'[a-z_]+:(?:"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
 
 
-NO_SUMMARY: dict[str, int | None] = {"snapshot_count": None, "latest_snapshot": None, "table_count": None}
+NO_SUMMARY: dict[str, Any] = dict.fromkeys(("snapshot_count", "latest_snapshot", "table_count", "tables", "latest"))
 
 
-def summary(session: Session) -> tuple[dict[str, int | None], int | None]:
-    """Return the counts that `execute` reports about the lake, and the snapshot that this session committed last."""
-    config = session.config
+def summary(session: Session) -> tuple[dict[str, Any], int | None]:
+    """Return what `execute` reports about the lake, and the snapshot that this session committed last."""
+    config, table = session.config, dialect_of(session.config).table
     counts = (
-        f"SELECT (SELECT count(*) FROM {dialect_of(config).table('ducklake_snapshot')}) AS s,"
-        f" (SELECT max(snapshot_id) FROM {dialect_of(config).table('ducklake_snapshot')}) AS m,"
-        f" (SELECT count(*) FROM {dialect_of(config).table('ducklake_table')} WHERE end_snapshot IS NULL) AS t"
+        f"SELECT (SELECT count(*) FROM {table('ducklake_snapshot')}) AS s,"
+        f" (SELECT max(snapshot_id) FROM {table('ducklake_snapshot')}) AS m"
     )
-    sql = f"SELECT s, m, t, ({last_committed_sql(config)}) FROM ({dialect_of(config).query(counts)})"
-    row = _one(session, sql)
-    return dict(zip(NO_SUMMARY, map(int, row[:3]), strict=True)), row[3]
+    sql = f"SELECT s, m, ({last_committed_sql(config)}) FROM ({dialect_of(config).query(counts)})"
+    snapshot_count, at, committed = _one(session, sql)
+    live = (
+        f"SELECT s.schema_name, t.table_name FROM {table('ducklake_table')} t JOIN {table('ducklake_schema')} s"
+        " ON s.schema_id = t.schema_id WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
+    )
+    rows = session.instance.root.execute(dialect_of(config).query(live)).fetchall()
+    names = sorted(str(TableName(_text(schema) or "", _text(name) or "")) for schema, name in rows)
+    latest = session.instance.root.execute(snapshots_sql(config, at, 1)).fetchall()
+    lake = (int(snapshot_count), int(at), len(names), names, snapshot_of(latest[0]) if latest else None)
+    return dict(zip(NO_SUMMARY, lake, strict=True)), committed
 
 
 def tables(session: Session) -> list[Table]:

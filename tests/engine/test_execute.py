@@ -130,12 +130,15 @@ def test_the_result_dict_has_a_stable_shape(lake: DuckLake) -> None:
     assert (select["snapshot_before"], select["snapshot_after"]) == (2, 2)
     assert set(wrong["error"]) == {"type", "code", "family", "message", "remedy", "retryable", "docs"}
     assert (after["status"], after["error"]) == ("skipped", None)
+    latest = document["lake"].pop("latest")
+    assert (latest["snapshot_id"], latest["changes"]) == (2, ["inlined_insert:1"])
     assert document["lake"] == {
         "name": "lake",
         "catalog": lake.config.catalog.to_url(),
         "snapshot_count": 3,
         "latest_snapshot": 2,
         "table_count": 1,
+        "tables": ["main.t"],
     }
     with pytest.raises(errors.StatementError, match="SELEC"):
         result.raise_for_error()
