@@ -14,6 +14,9 @@ _KEY_VALUE = re.compile(
     re.IGNORECASE,
 )
 
+# A key of an encrypted file in an excerpt of SQL, which may begin or end within the key.
+_FILE_KEY = re.compile(r"(?<=base64\(')[A-Za-z0-9+/=]+|[A-Za-z0-9+/=]+(?='\)\})")
+
 # A setting whose name indicates that its value is a secret.
 SECRET_WORD = re.compile(r"(?:password|passwd|secret|token|credential)[\w.]*\s*=", re.IGNORECASE)
 
@@ -60,7 +63,7 @@ class Scrubber:
             else:
                 # A very short password may be part of ordinary words, so it is masked only as a whole word.
                 text = re.sub(rf"(?<!\w){re.escape(form)}(?!\w)", MASK, text)
-        return redact_url(text)
+        return redact_url(_FILE_KEY.sub(MASK, text))
 
     def clean(self, error: BaseException) -> None:
         """Mask secrets in an exception and everything chained to it, in place.

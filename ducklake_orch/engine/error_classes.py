@@ -88,6 +88,8 @@ RULES = [
         CommitMessageRequiredError,
         MESSAGE_REMEDY,
     ),
+    # MySQL: another connection created a table of the catalog after this transaction had begun
+    Rule(r"Table definition has changed, please retry transaction", CatalogBusyError, "Try again."),
     # Opening a lake
     Rule(
         r"creating a new DuckLake is explicitly disabled|no database/share named",

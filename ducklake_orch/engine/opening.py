@@ -66,8 +66,8 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     use, cursor = f"USE {identifier(config.alias)}", instance.root.cursor()
     con = LakeConnection(cursor, use, config.alias)
     try:
-        _use(cursor, use, config)
-        _load_cryptography(config, cursor)
+        if _use(cursor, use, config) and instance.state is not None:
+            instance.state = instance.clean_state()
         if config.on_attach:
             config.on_attach(con)
     except BaseException:
@@ -76,11 +76,14 @@ def enter(config: LakeConfig, instance: Instance) -> LakeConnection:
     return con
 
 
-def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> None:
-    """Enter an attached lake. A lake without a schema is still being created, which MySQL shows to every connection."""
+def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> bool:
+    """Enter an attached lake; return whether that loaded an extension.
+
+    A lake without a schema is still being created, which MySQL shows to every connection.
+    """
     try:
         cursor.execute(use)
-        return
+        return _loads_cryptography(config, cursor)
     except duckdb.Error as error:
         failure = classify(error, config, f"Opening lake `{config.name}` failed")
         if isinstance(error, duckdb.CatalogException):
@@ -88,14 +91,21 @@ def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> Non
     raise failure
 
 
-def _load_cryptography(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> None:
-    """Load the extension that encrypts files if the lake is encrypted; DuckDB itself can only decrypt them."""
+def _loads_cryptography(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> bool:
+    """Load the extension that encrypts files if the lake is encrypted; return whether it was loaded.
+
+    DuckDB itself can only decrypt.
+    """
     if config.encrypted or not dialect_of(config).attaches_lake:
-        return
+        return False
     options = dialect_of(config).attached("ducklake_metadata")
-    if con.execute(f"SELECT 1 FROM {options} WHERE key = 'encrypted' AND value = 'true'").fetchall():
-        with contextlib.suppress(ExtensionMissingError):  # it can still be read
-            load_extension(con, "httpfs")
+    if not con.execute(f"SELECT 1 FROM {options} WHERE key = 'encrypted' AND value = 'true'").fetchall():
+        return False
+    try:
+        load_extension(con, "httpfs")
+    except ExtensionMissingError:
+        return False  # the files can still be read
+    return True
 
 
 def attach(config: LakeConfig, access: Access, instance: Instance, *, entering: bool = True) -> None:

@@ -37,7 +37,7 @@ def find_rows(
                 where = f"table `{job.table}` at snapshot {job.snapshot}"
                 with translated_missing_file(spec, where, file.path, job.remedy):
                     deleted = piece.inlined_deletes.get(file.data_file_id, ())
-                    query = positions_sql(job, file, stored_in(con, job.schemas, file), deleted)
+                    query = positions_sql(job, file, stored_in(con, job.layouts, file), deleted)
                     con.execute(f"CREATE OR REPLACE TEMP TABLE {_FOUND} AS {query}")
                 ((count,),) = con.execute(f"SELECT count(*) FROM {_FOUND}").fetchall()
                 if count:

@@ -64,7 +64,7 @@ def changes_frame(lake: "LakeBase", spark: "SparkSession", request: FeedRequest)
 
 def feed_job(plan: FeedPlan) -> FeedJob:
     """Return the facts that all tasks of a feed need."""
-    return FeedJob(str(plan.range.table), plan.span, plan.mappings, plan.schemas, RETENTION)
+    return FeedJob(str(plan.range.table), plan.span, plan.mappings, plan.layouts, RETENTION)
 
 
 def _event_schema(schema: "StructType", plan: FeedPlan) -> "StructType":

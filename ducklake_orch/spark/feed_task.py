@@ -27,14 +27,14 @@ class FeedJob:
         table: The table's name.
         span: The columns and snapshots to read.
         mappings: Column names in files, by mapping id.
-        schemas: The table's columns by schema version, if the files are encrypted.
+        layouts: The columns that the table has had, by the first snapshot that has them, if the files are encrypted.
         remedy: What to do when a file does not exist any more.
     """
 
     table: str
     span: Span
     mappings: Mapping[int, tuple[MappedName, ...]]
-    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    layouts: Mapping[int, tuple[ColumnDef, ...]]
     remedy: str
 
 
@@ -53,7 +53,7 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
             for life in files:
                 with translated_missing_file(spec, f"table `{job.table}`", life.file.path, job.remedy):
                     events = events_sql(
-                        versions_in(job, life, stored_in(con, job.schemas, life.file)), job.span, exported
+                        versions_in(job, life, stored_in(con, job.layouts, life.file)), job.span, exported
                     )
                     yield from con.execute(events).to_arrow_reader(ROWS_AT_ONCE)
 

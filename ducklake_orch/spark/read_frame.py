@@ -301,7 +301,7 @@ def read_job(config: LakeConfig, plan: ScanPlan, files: Sequence[DataFile]) -> t
         needed=plan.needed,
         where=plan.where.text if plan.where else None,
         mappings=plan.mappings,
-        schemas=plan.schemas,
+        layouts=plan.layouts,
         remedy=RETENTION,
     )
     job.select  # noqa: B018 - raises here if DuckDB cannot return a type

@@ -24,7 +24,7 @@ from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
 
 ROWS_AT_ONCE = 16_384
-Schemas = Mapping[int, tuple[ColumnDef, ...]]
+Layouts = Mapping[int, tuple[ColumnDef, ...]]
 _MISSING = re.compile(r"No files found|Cannot open file|No such file|HTTP\D{0,40}404|BlobNotFound|NoSuchKey")
 
 
@@ -39,7 +39,7 @@ class ReadJob:
         needed: The columns to read, which the condition may need as well.
         where: The condition in DuckDB's SQL, if there is one.
         mappings: Column names in files, by mapping id.
-        schemas: The table's columns by schema version, if the files are encrypted.
+        layouts: The columns that the table has had, by the first snapshot that has them, if the files are encrypted.
         remedy: What to do when a file does not exist any more.
         row_id: The name of a first column with the row ids, if one is wanted.
     """
@@ -50,7 +50,7 @@ class ReadJob:
     needed: tuple[ColumnDef, ...]
     where: str | None
     mappings: Mapping[int, tuple[MappedName, ...]]
-    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    layouts: Mapping[int, tuple[ColumnDef, ...]]
     remedy: str
     row_id: str | None = None
 
@@ -96,7 +96,7 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
                 where = f"table `{job.table}` at snapshot {job.snapshot}"
                 with translated_missing_file(spec, where, file.path, job.remedy):
                     deleted = piece.inlined_deletes.get(file.data_file_id, ())
-                    sql = _rows_sql(job, file, stored_in(con, job.schemas, file), deleted)
+                    sql = _rows_sql(job, file, stored_in(con, job.layouts, file), deleted)
                     yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
 
 
@@ -116,9 +116,9 @@ def translated_missing_file(spec: EngineSpec, where: str, path: str, remedy: str
         raise failure from None
 
 
-def stored_in(con: duckdb.DuckDBPyConnection, schemas: Schemas, file: DataFile) -> tuple[FileColumn, ...]:
+def stored_in(con: duckdb.DuckDBPyConnection, layouts: Layouts, file: DataFile) -> tuple[FileColumn, ...]:
     """Return the columns of a file."""
-    return footers_of(con, [file], schemas)[file.path]
+    return footers_of(con, [file], layouts)[file.path]
 
 
 def _rows_sql(job: ReadJob, file: DataFile, found: tuple[FileColumn, ...], deleted: Sequence[int]) -> str:

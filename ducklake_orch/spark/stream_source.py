@@ -248,7 +248,7 @@ class TableStream:
         found = inlined_versions(TableHistory(metadata, table), table.columns, live(at))
         queries = [f"({rows.sql(inlined_versions_sql(one, table.columns), span)})" for one in found]
         inlined = metadata.con.execute(" UNION ALL ".join(queries)).to_arrow_table() if queries else None
-        job = FeedJob(str(table), span, scan.mappings, scan.schemas, RETENTION)
+        job = FeedJob(str(table), span, scan.mappings, scan.layouts, RETENTION)
         commit = Commit(at, metadata.snapshot_time(at) or 0, None, None)
         part = replace(self._part(job, inlined, commits_table([commit])), rows=rows)
         lives = [

@@ -134,7 +134,7 @@ def _separately(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa
     """Read one file after the other."""
     for life in part.files:
         with _translated(part, life):
-            found = stored_in(con, part.job.schemas, life.file)
+            found = stored_in(con, part.job.layouts, life.file)
             if part.rows is not None and not part.rows.may_be_in(life.file, found):
                 continue
             events = part.events(versions_in(part.job, life, found))
@@ -148,7 +148,7 @@ def _together(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa.R
     sources = [f"FROM {_INLINED}"] if part.inlined is not None else []
     for n, life in enumerate(part.files):
         with _translated(part, life):
-            events = part.events(versions_in(part.job, life, stored_in(con, part.job.schemas, life.file)))
+            events = part.events(versions_in(part.job, life, stored_in(con, part.job.layouts, life.file)))
             con.execute(f"CREATE TEMP TABLE {_EVENTS}_{n} AS {events}")
         sources.append(f"FROM {_EVENTS}_{n}")
     if not sources:

@@ -55,7 +55,8 @@ def encrypted_nodes(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFi
     """Return the columns of a file of which DuckDB shows only the names: those of a version of the table's schema."""
     own = {"_ducklake_internal_row_id", SNAPSHOT, "file_row_number"}
     names = {name for name, *_ in con.execute(f"DESCRIBE FROM {source(file)}").fetchall()} - own
-    versions = [plan.schemas[file.schema_version], *plan.schemas.values()]
+    first = max((begin for begin in plan.layouts if begin <= file.begin_snapshot), default=min(plan.layouts))
+    versions = [plan.layouts[first], *plan.layouts.values()]
     exact = [columns for columns in versions if {column.name for column in columns} == names]
     # A transaction may have added columns to the file's table after it wrote the file.
     return known_nodes([*exact, *(columns for columns in versions if {column.name for column in columns} > names)][0])

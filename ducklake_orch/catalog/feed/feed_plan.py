@@ -38,7 +38,7 @@ class FeedPlan:
         files: The files that may hold rows which began or ended in these snapshots.
         inlined: How to read the inlined rows which began or ended in these snapshots.
         mappings: Column names of files that have a `mapping_id`, by that id.
-        schemas: The table's columns by schema version, if the files are encrypted.
+        layouts: The columns that the table has had, by the first snapshot that has them, if the files are encrypted.
     """
 
     range: FeedRange
@@ -46,7 +46,7 @@ class FeedPlan:
     files: tuple[FileLife, ...]
     inlined: tuple[InlinedRows, ...]
     mappings: Mapping[int, tuple[MappedName, ...]]
-    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    layouts: Mapping[int, tuple[ColumnDef, ...]]
 
 
 def plan_feed(metadata: Metadata, request: FeedRequest, newest: int) -> FeedPlan:
@@ -76,7 +76,7 @@ def plan_range(metadata: Metadata, feed_range: FeedRange, names: Sequence[str] |
         files,
         inlined_versions(history, span.needed, f"(begin_snapshot {within} OR end_snapshot {within})"),
         name_mappings(metadata, {file.file.mapping_id for file in files if file.file.mapping_id is not None}),
-        history.schemas,
+        history.layouts,
     )
 
 

@@ -70,7 +70,7 @@ def _add(con: duckdb.DuckDBPyConnection, span: Span, versions: str) -> None:
 def _add_files(con: duckdb.DuckDBPyConnection, plan: FeedPlan) -> None:
     """Add the events of the files."""
     if plan.files:
-        _add(con, plan.span, read_versions(con, plan.files, plan.span.needed, plan.mappings, plan.schemas).sql)
+        _add(con, plan.span, read_versions(con, plan.files, plan.span.needed, plan.mappings, plan.layouts).sql)
 
 
 def _read(con: duckdb.DuckDBPyConnection, plan: FeedPlan, limit: int | None) -> pa.Table:

@@ -175,7 +175,7 @@ def _read_state(metadata: Metadata, way: Way, bins: Sequence[Bin], at: int) -> t
             table=table,
             columns=table.columns if way == "rewrite" else history.columns(planned.schema_version),
             mappings=mappings,
-            schemas=history.schemas,
+            layouts=history.layouts,
             oldest=int(oldest[0][0]),
         )
         for planned in bins

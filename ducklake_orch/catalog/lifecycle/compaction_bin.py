@@ -74,7 +74,7 @@ class BinJob:
         table: The table as it is now.
         columns: The columns of the new file.
         mappings: Column names of files that have a `mapping_id`, by that id.
-        schemas: The table's columns by schema version, if the files are encrypted.
+        layouts: The columns that the table has had, by the first snapshot that has them, if the files are encrypted.
         oldest: The oldest retained snapshot. Row versions that ended by then are visible to no snapshot.
         sorted: Whether to sort the rows, which takes by far the most memory.
         again: Whether an earlier attempt ran out of memory and may have left files.
@@ -86,7 +86,7 @@ class BinJob:
     table: TableDef
     columns: tuple[ColumnDef, ...]
     mappings: Mapping[int, tuple[MappedName, ...]]
-    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    layouts: Mapping[int, tuple[ColumnDef, ...]]
     oldest: int
     sorted: bool = True
     again: bool = False
@@ -147,7 +147,7 @@ def compact_bin(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> l
 
 def _compacted(con: duckdb.DuckDBPyConnection, job: BinJob, write_id: str) -> Compacted | str:
     """Return the new files, or the reason why the old ones are unfit."""
-    versions = read_versions(con, job.files, job.columns, job.mappings, job.schemas)
+    versions = read_versions(con, job.files, job.columns, job.mappings, job.layouts)
     if not versions.has_row_ids:
         return "some of their rows have no row ids"
     merge = job.way == "merge"
@@ -203,7 +203,7 @@ def _ended_positions(con: duckdb.DuckDBPyConnection, file: DataFile, columns: Se
     Returns:
         An empty text if no row has ended; None if the row ids are not unique.
     """
-    source = data_sql(file, footers_of(con, [file], {file.schema_version: columns})[file.path])
+    source = data_sql(file, footers_of(con, [file], {-1: columns})[file.path])
     same = f"f.{ROW_ID} = d.row_id AND f.{SNAPSHOT_ID} = d.began"
     positions = f"SELECT f.file_row_number AS pos, d.ended FROM {source} JOIN {_DEAD} d ON {same}"
     counts = f"count(*), count(DISTINCT pos), (SELECT count(*) FROM {_DEAD})"

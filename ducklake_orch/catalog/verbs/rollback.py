@@ -170,7 +170,7 @@ class _Attempt:
 
 def _rows(con: duckdb.DuckDBPyConnection, plan: RollbackPlan, state: FilesAt) -> Iterator[str]:
     """Return queries for the rows of files at a snapshot."""
-    footers = footers_of(con, state.files, plan.schemas)
+    footers = footers_of(con, state.files, plan.layouts)
     for file in state.files:
         names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
         stored = stored_columns(plan.table.columns, footers[file.path], names, file.path)

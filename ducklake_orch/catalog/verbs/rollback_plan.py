@@ -64,7 +64,7 @@ class RollbackPlan:
     inlined_restored: "tuple[pa.Table, ...]"
     inlined_retired: "Mapping[str, pa.Table]"
     mappings: Mapping[int, tuple[MappedName, ...]]
-    schemas: Mapping[int, tuple[ColumnDef, ...]]
+    layouts: Mapping[int, tuple[ColumnDef, ...]]
 
 
 def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> RollbackPlan:
@@ -99,7 +99,7 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
         mappings=name_mappings(
             metadata, {file.mapping_id for file in (*restored, *retired) if file.mapping_id is not None}
         ),
-        schemas=history.schemas,
+        layouts=history.layouts,
     )
 
 

@@ -129,7 +129,7 @@ def staged_sql(con: duckdb.DuckDBPyConnection, columns: tuple[ColumnDef, ...], f
         values = (f"CAST(NULL AS {duckdb_type(column)}) AS {identifier(column.name)}" for column in columns)
         return f"SELECT {', '.join(values)} WHERE false"
     written = [unnumbered(file) for file in files]
-    footers = footers_of(con, written, {0: columns})
+    footers = footers_of(con, written, {-1: columns})
     parts = []
     for file in written:
         stored = stored_columns(columns, footers[file.path], None, file.path)

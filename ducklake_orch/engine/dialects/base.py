@@ -140,8 +140,7 @@ class Dialect(Generic[CatalogT]):
     def query(self, sql: str, *, alias: str | None = None) -> str:
         """Return the DuckDB SELECT that runs a query in the catalog and returns its rows.
 
-        The query runs in the transaction of its connection, except on MySQL: there it runs outside and does not see
-        what that transaction wrote. SQLite returns texts only.
+        The query runs in the transaction of its connection. SQLite returns texts only.
 
         Args:
             sql: The query, in the catalog's own SQL.
