@@ -280,7 +280,7 @@ class TestFileLayout:
         def in_the_driver(*_: Any) -> None:
             raise AssertionError("the driver writes a file")
 
-        monkeypatch.setattr("ducklake_orch.catalog.writing.file_writer._copy", in_the_driver)
+        monkeypatch.setattr("ducklake_orch.catalog.writing.file_writer.copy_rows", in_the_driver)
         written = frame.mapInArrow(with_worker, "id bigint, driver int, worker bigint")
         local_lake.write(written, "t", mode="append", engine="duckdb")
         row = local_lake.execute("SELECT count(*) AS n, bool_or(driver = worker) AS same FROM t").rows[0]
