@@ -18,7 +18,7 @@ from ducklake_orch.catalog.metadata import NewFile, TableDef, duckdb_type
 from ducklake_orch.catalog.parquet import parquet_sql
 from ducklake_orch.catalog.search import planning, union_sql
 from ducklake_orch.catalog.verbs import Job
-from ducklake_orch.catalog.writing import FOLDER, columns_of
+from ducklake_orch.catalog.writing import columns_of, stand_in
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
@@ -140,6 +140,5 @@ def staging_job(config: LakeConfig, columns: list[tuple[str, str]], table: Table
     # A file cannot store a column without a type, which holds only NULLs.
     typed = [(name, "BOOLEAN" if kind == "NULL" else kind) for name, kind in columns]
     stored = columns_of(column_types(typed), count(1))
-    own = (-1, "", -1, *table, f"{root}{FOLDER}", root, stored)
-    staged = TableDef(*own, encrypted=encrypted, lake_mark=mark)
+    staged = stand_in(table, root, stored, encrypted=encrypted, lake_mark=mark)
     return Job(config, staged, uuid4().hex, None, "error", 0, partial(working_connection, config))

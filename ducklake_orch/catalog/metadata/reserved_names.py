@@ -36,7 +36,7 @@ def position_name(columns: Iterable[ColumnDef]) -> str:
 
 
 def row_id_name(columns: Iterable[ColumnDef]) -> str:
-    """Return the name for the row id column, also in files; readers find that column by its field id."""
+    """Return the name for the row id column, also in files; only in encrypted ones, readers find it by this name."""
     return free_column_name(ROW_ID, columns)
 
 

@@ -1,6 +1,5 @@
 """Find the columns of encrypted files, of which DuckDB shows the names and types but not the field ids."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,6 +11,7 @@ from ducklake_orch.catalog.metadata import (
     SNAPSHOT_ID_FIELD,
     ColumnDef,
     DataFile,
+    origin,
     row_id_name,
     snapshot_id_name,
 )
@@ -22,8 +22,6 @@ from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import UnsupportedStatementError
 
 Layout = Sequence[ColumnDef]
-# The names of the files that ducklake-orch writes: no transaction of it renames columns of a file that it has written.
-_OWN_FILE = re.compile(r"ducklake-[0-9a-f]{32}-[^/]*$")
 
 
 def footers_of(
@@ -82,7 +80,8 @@ def _fitting(
     if any(ids != candidates[0] for ids in candidates):
         doubtful = {name for name in names if len({ids[name] for ids in candidates}) > 1}
     else:
-        is_certain = file.begin_snapshot not in layouts or _OWN_FILE.search(file.path) is not None
+        # No transaction of ducklake-orch alters columns of a file that it has written.
+        is_certain = file.begin_snapshot not in layouts or origin(file.path)[0] is not None
         doubtful = set() if is_certain else names
     right = _ids_by_values(con, source, doubtful, candidates) if doubtful and candidates else {}
     for layout, ids in zip(fitting, candidates, strict=True):

@@ -10,24 +10,11 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import (
-    ROW_ID,
-    ROW_ID_FIELD,
-    SNAPSHOT_ID,
-    SNAPSHOT_ID_FIELD,
-    ColumnDef,
-    MappedName,
-)
+from ducklake_orch.catalog.metadata import ROW_ID, ROW_ID_FIELD, SNAPSHOT_ID, SNAPSHOT_ID_FIELD, ColumnDef, MappedName
 from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, stored_columns
 from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
 from ducklake_orch.catalog.parquet.file_schema import FileColumn
-from ducklake_orch.catalog.parquet.live_rows_sql import (
-    decryption,
-    has_own,
-    refuse_vectors,
-    renamed,
-    value_sql,
-)
+from ducklake_orch.catalog.parquet.live_rows_sql import decryption, has_own, refuse_vectors, renamed, value_sql
 from ducklake_orch.catalog.parquet.row_versions_sql import FileLife, short
 from ducklake_orch.engine.quoting import exactly, literal
 

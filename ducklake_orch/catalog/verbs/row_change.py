@@ -45,9 +45,7 @@ from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.retry import retrying
 from ducklake_orch.engine.session import Session
 from ducklake_orch.engine.stored_files import remove_leftovers, removing_failed
-from ducklake_orch.errors import (
-    ConfigError,
-)
+from ducklake_orch.errors import ConfigError
 from ducklake_orch.results import CommitInfo, WriteResult
 
 ENGINES = ("auto", "duckdb", "spark")

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.writing.inlining import InlinableRows, inlinable_rows, inline_limit, row_limit
     from ducklake_orch.catalog.writing.remote_queries import (
-        FOLDER,
         FileQuery,
         Lent,
         Workers,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         staged,
         staged_sql,
         staged_table,
+        stand_in,
     )
     from ducklake_orch.catalog.writing.target_table import check_layout, columns_of, commented, evolved, new_table
     from ducklake_orch.catalog.writing.where_check import RowsInside, rows_outside

@@ -16,12 +16,12 @@ from ducklake_orch.catalog.metadata import ColumnDef, DataFile, NewFile, TableDe
 from ducklake_orch.catalog.parquet import data_sql, footers_of, stored_columns, value_sql
 from ducklake_orch.catalog.writing.file_writer import write_files
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import TableName, identifier
 from ducklake_orch.engine.stored_files import remove_written
 
 # The folder of staged files, below the root of the lake's files. `fsck` reports files that a killed process left there,
 # and maintenance removes them as orphans.
-FOLDER = "ducklake_orch_staged/"
+_FOLDER = "ducklake_orch_staged/"
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,16 @@ def integers(*names: str) -> tuple[ColumnDef, ...]:
 
 def staged_table(table: TableDef, columns: tuple[ColumnDef, ...]) -> TableDef:
     """Return a stand-in table for staged files, which belong to no table; it shares the storage of `table`."""
-    root = table.data_path
-    own = (-1, "", -1, table.schema, table.name, f"{root}{FOLDER}", root, columns)
-    return TableDef(*own, encrypted=table.encrypted, lake_mark=table.lake_mark)
+    name = TableName(table.schema, table.name)
+    return stand_in(name, table.data_path, columns, encrypted=table.encrypted, lake_mark=table.lake_mark)
+
+
+def stand_in(
+    name: TableName, root: str, columns: tuple[ColumnDef, ...], *, encrypted: bool, lake_mark: str
+) -> TableDef:
+    """Return a stand-in table for staged files below the root of a lake's files."""
+    own = (-1, "", -1, *name, f"{root}{_FOLDER}", root, columns)
+    return TableDef(*own, encrypted=encrypted, lake_mark=lake_mark)
 
 
 @contextmanager
