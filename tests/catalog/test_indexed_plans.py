@@ -15,7 +15,7 @@ from ducklake_orch.catalog.scan import plan_scan
 from ducklake_orch.catalog.scan.indexed_files import ids_by_index
 from ducklake_orch.engine.quoting import table_name
 from ducklake_orch.errors import UnsupportedStatementError
-from tests.support.backends import POSTGRES, SQLITE, Backend, catalogs
+from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.support.lakes import MakeLake
 
 LONG = ["x" * 200, "x" * 199 + "é" * 2000, "x" * 250 + "a", "x" * 250 + "b"]
@@ -119,6 +119,18 @@ def test_indexes_change_no_plan_and_are_refused_where_none_uses_them(make_lake: 
         lake.maintain(operations=["merge"], tables=["t"])
         after = [plans.files(where) for where in [*CONDITIONS, "region = 'new'"]]
     assert [plans.files(where) for where in [*CONDITIONS, "region = 'new'"]] == after
+
+
+@pytest.mark.parametrize("backend", [Backend(POSTGRES, LOCAL)], ids=str, indirect=True)
+def test_postgres_knows_the_statistics_of_indexed_tables_at_once(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.create_table("t", {"region": "VARCHAR", "ts": "TIMESTAMP", "n": "BIGINT"}, partition_by=["region"])
+    write_days(lake, 0)
+    lake.create_indexes()
+    sql = "SELECT tablename FROM pg_stats WHERE attname = 'partition_value'"
+    with lake.connect() as con:
+        found = con.execute(f"FROM postgres_query('{lake.config.metadata_alias}', $${sql}$$)").fetchall()
+    assert found == [("ducklake_file_partition_value",)]
 
 
 @catalogs(quick=[SQLITE])

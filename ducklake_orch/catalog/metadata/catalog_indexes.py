@@ -56,6 +56,10 @@ def create_indexes(config: LakeConfig) -> None:
         for (name, table), columns in _INDEXES.items():
             indexed = columns.format(value=indexed_value(transaction.dialect))
             transaction.change(table, f"CREATE INDEX IF NOT EXISTS {name} ON {{}} ({indexed})")
+        if transaction.dialect.analysis:
+            # Without it, the planner may read whole tables until the server has analysed them by itself.
+            for table in sorted({table for _, table in _INDEXES}):
+                transaction.change(table, transaction.dialect.analysis)
 
     _change(config, "creating indexes", create)
 

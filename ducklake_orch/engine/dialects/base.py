@@ -41,6 +41,7 @@ class Dialect(Generic[CatalogT]):
         filters_scans: Whether DuckDB reads only the rows of a metadata table that meet the condition of a query.
         most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
         settings: DuckDB settings of every connection to the lake, unless the configuration has others.
+        analysis: The statement that updates the planner's statistics of a table, where its indexes depend on them.
         cache_reset: The statement that clears DuckDB's cached list of the catalog's tables, if there is one.
     """
 
@@ -55,6 +56,7 @@ class Dialect(Generic[CatalogT]):
     filters_scans: ClassVar[bool] = True
     most_columns: ClassVar[int | None] = None
     settings: ClassVar[Mapping[str, bool]] = MappingProxyType({})
+    analysis: ClassVar[str | None] = None
     cache_reset: ClassVar[str | None] = None
 
     def __init__(self, config: "LakeConfig") -> None:

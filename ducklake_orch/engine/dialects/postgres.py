@@ -37,6 +37,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     most_columns = 1600
     cache_reset = "CALL pg_clear_cache()"
     plans_by_indexes = True
+    analysis = "ANALYZE {}"
     sends_together = True
 
     def metadata_path(self) -> str:
