@@ -67,9 +67,8 @@ PERSISTED_OPTIONS = frozenset(
 _BREAKING_OPTIONS = {
     "parquet_row_group_size_bytes": "with it, every INSERT fails in a program that keeps the order of rows, as DuckDB"
     " does by default. Set `parquet_row_group_size`, a number of rows",
-    "write_deletion_vectors": "deletion vectors are experimental: time travel between two of them gives wrong rows, and"
-    " `delete`, `merge`, `changes`, `rollback` and maintenance cannot read them. Leave it off: deletes then write"
-    " Parquet files",
+    "write_deletion_vectors": "deletion vectors are experimental: they have no snapshot of each deletion, so that time"
+    " travel between two of them shows deleted rows. Leave it off: deletes then write Parquet files",
 }
 # The endings of the default paths of catalogs in files, by type.
 _SUFFIXES = {"sqlite": ".sqlite", "duckdb": ".ducklake"}

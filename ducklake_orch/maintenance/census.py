@@ -83,7 +83,6 @@ class TableState:
         files: Its live files, in the order of their rows.
         inlined: The inlined rows, by schema version; versions without rows are left out.
         inlined_since: When the oldest of them was inserted.
-        vectors: Whether deletion vectors hold deletions of its files, in any snapshot.
     """
 
     table_id: int
@@ -94,7 +93,6 @@ class TableState:
     files: Sequence[FileState]
     inlined: Sequence[InlinedState]
     inlined_since: datetime | None
-    vectors: bool = False
 
     @property
     def staying(self) -> str | None:
@@ -200,10 +198,6 @@ def census(config: LakeConfig, doing: str, selection: Selection | None = None) -
         inlined = _inlined(metadata, existing, ids)
         times = _times(metadata, [state.oldest for states in inlined.values() for state in states])
         keys = _keys(metadata)
-        names = metadata.table_sql("ducklake_delete_file")
-        vectors = {
-            int(row[0]) for row in metadata.rows(f"SELECT DISTINCT table_id FROM {names} WHERE format <> 'parquet'")
-        }
         tables = [
             TableState(
                 table_id,
@@ -214,7 +208,6 @@ def census(config: LakeConfig, doing: str, selection: Selection | None = None) -
                 files.get(table_id, ()),
                 inlined.get(table_id, ()),
                 min((times[state.oldest] for state in inlined.get(table_id, ())), default=None),
-                table_id in vectors,
             )
             for table_id, name, schema_id, folder in named
         ]

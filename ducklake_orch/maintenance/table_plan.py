@@ -71,8 +71,6 @@ class TablePlanner:
             return [self._skipped(operation, f"the stage `{self._stage}` removes rows of it")]
         if self._table.options.get("auto_compact", "true").lower() in ("false", "0"):
             return [self._skipped(operation, "its option `auto_compact` is off")]
-        if operation != "flush" and self._table.vectors:
-            return [self._skipped(operation, "it has deletion vectors, which only the extension can read")]
         match operation:
             case "flush":
                 return [self._flush()]

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from ducklake_orch.catalog.lifecycle import tagged_snapshot
 from ducklake_orch.catalog.metadata import NewFile, reading
-from ducklake_orch.catalog.parquet import refuse_vectors
 from ducklake_orch.catalog.scan import choose, plan_scan, snapshot_of
 from ducklake_orch.catalog.search import DuckDBFinder, Finder
 from ducklake_orch.catalog.verbs import Job, PlannedWrite, WritePlan, WriteRequest, Written
@@ -79,7 +78,6 @@ def plan_read(config: LakeConfig, given: tuple[Mapping[str, str], Sequence[str]]
     with open_session(config, access, entering=False) as session, reading(session, f"Reading `{table}`") as metadata:
         at = snapshot_of(session, metadata)
         plan = plan_scan(metadata, metadata.table(table, at), at, columns=columns, where=where)
-        refuse_vectors(plan.files)
         inlined = inlined_table(metadata, plan)
     job, pieces = read_job(config, plan, plan.files)
     return len(pieces) + (inlined is not None), pickle.dumps((engine_spec(config), job, pieces, inlined))

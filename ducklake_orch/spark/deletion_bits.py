@@ -12,6 +12,7 @@ import duckdb
 import pyarrow as pa
 
 from ducklake_orch.catalog.metadata import SNAPSHOT_ID, DataFile
+from ducklake_orch.catalog.parquet import deleted_sql
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.engine.quoting import exactly, literal
 
@@ -91,7 +92,7 @@ class DeletionBits:
     def chunks(self, con: duckdb.DuckDBPyConnection) -> pa.Table:
         """Read the deletions of the files: a number for each chunk with deleted rows, and its bits in words of 64."""
         chunk, bits = f"base | (pos >> {self._chunk})", f"bitstring_agg(pos & {self._mask}, 0, {self._mask})::BLOB"
-        positions = " UNION ALL ".join([*self._in_files(con), *self._inlined(con)])
+        positions = " UNION ALL ".join([*self._in_files(con), *self._in_vectors(), *self._inlined(con)])
         found = con.execute(f"SELECT {chunk} AS chunk, {bits} AS bits FROM ({positions}) GROUP BY ALL").to_arrow_table()
         words = (1 << self._chunk) // 64
         blobs = found["bits"].combine_chunks()
@@ -100,8 +101,8 @@ class DeletionBits:
         return pa.table({CHUNK: found["chunk"], BITS: pa.ListArray.from_arrays(starts, values)})
 
     def _in_files(self, con: duckdb.DuckDBPyConnection) -> list[str]:
-        """Return the query, if there are delete files, for their positions."""
-        pairs = [(base, delete) for file, base in self._files for delete in file.deletes]
+        """Return the query, if there are Parquet delete files, for their positions."""
+        pairs = [(base, delete) for file, base in self._files for delete in file.deletes if delete.format == "parquet"]
         if not pairs:
             return []
         later = any(delete.later for _, delete in pairs)
@@ -119,6 +120,12 @@ class DeletionBits:
             source = f"(SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME FROM {source})"
         kept = f" WHERE began IS NULL OR coalesce({SNAPSHOT_ID}, began) <= {self._plan.snapshot}" if later else ""
         return [f"SELECT base, pos FROM {source} JOIN {_FILES} USING (filename){kept}"]
+
+    def _in_vectors(self) -> list[str]:
+        """Return queries for the positions in deletion vectors."""
+        pairs = [(base, delete) for file, base in self._files for delete in file.deletes if delete.format != "parquet"]
+        at = self._plan.snapshot
+        return [f"SELECT {base}::BIGINT AS base, pos FROM ({deleted_sql(delete, at)})" for base, delete in pairs]
 
     def _inlined(self, con: duckdb.DuckDBPyConnection) -> list[str]:
         """Return the query, if the catalog holds deletions, for their positions."""

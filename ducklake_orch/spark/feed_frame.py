@@ -16,7 +16,6 @@ from ducklake_orch.catalog.parquet import (
     events_sql,
     inlined_versions_sql,
     inserts_sql,
-    refuse_vectors,
     short,
 )
 from ducklake_orch.catalog.scan import snapshot_of
@@ -47,7 +46,6 @@ def changes_frame(lake: "LakeBase", spark: "SparkSession", request: FeedRequest)
         plan = plan_feed(metadata, request, snapshot_of(session, metadata))
         refuse_own_names(plan.range.table, plan.span.columns)
         schema = spark_schema(iter(plan.span.columns))  # raises here if Spark cannot hold a type
-        refuse_vectors([file.file for file in plan.files])
         inlined = inlined_events(metadata, plan)
     events = _events(spark, lake.config, plan, inlined, _event_schema(schema, plan))
     as_changes = inserts_sql if plan.range.only_inserts else changes_sql

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from ducklake_orch.catalog.metadata import DataFile, Metadata, reading
-from ducklake_orch.catalog.parquet import StoredColumn, refuse_vectors
+from ducklake_orch.catalog.parquet import StoredColumn
 from ducklake_orch.catalog.scan import (
     ScanPlan,
     Selection,
@@ -161,7 +161,6 @@ def _plan(metadata: Metadata, at: int, selection: Selection, engine: str) -> _Pl
     name = selection.table
     plan = plan_scan(metadata, metadata.table(name, at), at, columns=selection.columns, where=selection.where)
     spark_schema(iter(plan.columns))  # raises here if Spark cannot hold a type
-    refuse_vectors(plan.files)
     where = translate(plan.where) if plan.where else None
     reason = _reason_against(metadata.config, plan, where, engine)
     found = Layouts({}, [(file, reason) for file in plan.files]) if reason else layouts(metadata, plan)

@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from ducklake_orch.catalog.metadata import reading
-from ducklake_orch.catalog.parquet import refuse_vectors
 from ducklake_orch.catalog.scan import plan_scan
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.spark.read_frame import inlined_table, read_with_duckdb
@@ -35,7 +34,6 @@ def rows_with_ids(
         reading(session, f"Reading `{table}`") as metadata,
     ):
         plan = plan_scan(metadata, metadata.table(table, snapshot), snapshot, where=where)
-        refuse_vectors(plan.files)
         schema = StructType([StructField(row_id, LongType()), *spark_schema(iter(plan.columns)).fields])
         inlined = inlined_table(metadata, plan, row_id)
     frame = spark.createDataFrame([] if inlined is None else inlined, schema)

@@ -22,7 +22,7 @@ from ducklake_orch.catalog.feed import (
     refuse_own_names,
 )
 from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory, inlined_versions, live
-from ducklake_orch.catalog.parquet import FileLife, Span, inlined_versions_sql, refuse_vectors
+from ducklake_orch.catalog.parquet import FileLife, Span, inlined_versions_sql
 from ducklake_orch.catalog.scan import plan_scan
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
@@ -217,7 +217,6 @@ class TableStream:
         # Tasks share the work: changes of two snapshots never belong together.
         for feed_range in [found] if found.only_inserts else found.divided(_MOST_TASKS):
             plan = plan_range(metadata, feed_range)
-            refuse_vectors([life.file for life in plan.files])
             part = self._part(feed_job(plan), inlined_events(metadata, plan), commits_table(feed_range.commits))
             if feed_range.only_inserts:
                 yield from _by_files(part, plan.files)
@@ -243,7 +242,6 @@ class TableStream:
         at = low.snapshot
         rows = Rows(at, low.row or 0, high)
         scan = plan_scan(metadata, table, at)
-        refuse_vectors(scan.files)
         span = Span(at, at, table.columns, ())
         found = inlined_versions(TableHistory(metadata, table), table.columns, live(at))
         queries = [f"({rows.sql(inlined_versions_sql(one, table.columns), span)})" for one in found]

@@ -79,26 +79,6 @@ def test_an_option_that_breaks_later_work_is_refused(name: str, value: Any, reme
     assert name not in {option.name for option in lake.options()}
 
 
-def test_foreign_deletion_vectors_stay_until_the_extension_rewrites_them(tmp_path: Path) -> None:
-    lake = DuckLake.local(tmp_path / "lake")
-    lake.write(rows(0, 1000), "t", mode="append")
-    with lake.connect() as con:
-        con.execute("CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")
-        con.execute("DELETE FROM t WHERE i % 2 = 0")
-        con.execute("CALL ducklake_set_option('lake', 'write_deletion_vectors', false)")
-    assert lake.read("t").num_rows == 500
-    with pytest.raises(errors.UnsupportedStatementError, match="ducklake_rewrite_data_files"):
-        lake.delete("t", where="i = 1")
-    report = lake.maintain(operations=["rewrite", "merge"])
-    report.raise_for_error()
-    assert {step.status for step in report.operations if step.table == "main.t"} == {"skipped"}
-    assert any("deletion vectors" in step.reason for step in report.operations)
-    lake.execute("CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0)").raise_for_error()
-    lake.delete("t", where="i = 1")
-    with plain(lake) as query:
-        assert query("SELECT count(*), min(i) FROM t") == [(499, 3)]
-
-
 WRITES: dict[str, Callable[[DuckLake, CommitInfo | None], Any]] = {
     "write": lambda lake, why: lake.write(rows(0, 1), "t", mode="append", commit=why),
     "overwrite": lambda lake, why: lake.write(rows(0, 1), "t", mode="overwrite", commit=why),

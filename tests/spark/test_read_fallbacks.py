@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -116,13 +117,30 @@ def test_a_frame_keeps_its_snapshot_and_reports_deleted_files(local: DuckLake, s
         frames["native"].count()
 
 
-def test_deletion_vectors_are_refused_when_the_frame_is_made(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("engine", ["native", "duckdb"])
+def test_spark_reads_and_changes_files_with_deletion_vectors(engine: Any, tmp_path: Path, spark: SparkSession) -> None:
     lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
     execute(lake, "CREATE TABLE t (k INTEGER)", "INSERT INTO t SELECT range FROM range(20)")
+    execute(lake, "INSERT INTO t SELECT range FROM range(100, 120)")
     execute(lake, "CALL ducklake_set_option('lake', 'write_deletion_vectors', true)")  # as another program may set it
-    execute(lake, "DELETE FROM t WHERE k = 3")
-    with pytest.raises(UnsupportedStatementError, match="deletion vector"):
-        lake.read("t", spark)
+    before = lake.snapshots(limit=1)[0].snapshot_id
+    execute(lake, "DELETE FROM t WHERE k % 4 = 3")
+    left = [k for k in [*range(20), *range(100, 120)] if k % 4 != 3]
+
+    def read(**options: Any) -> list[int]:
+        return sorted(row.k for row in lake.read("t", spark, engine=engine, **options).collect())
+
+    assert read() == left
+    assert read(snapshot=before) == [*range(20), *range(100, 120)]
+    assert read(where="k > 110") == [k for k in left if k > 110]
+    assert lake.changes("t", from_snapshot=before + 1, spark=spark).filter("change_type = 'delete'").count() == 10
+    lake.merge(spark.createDataFrame([(3,), (4,), (500,)], "k INT"), "t", keys=["k"])
+    lake.delete("t", "k = 0")
+    assert read() == sorted({*left, 3, 500} - {0})
+    lake.maintain(
+        {"rewrite": {"delete_threshold": 0.01, "engine": "spark"}}, ["rewrite"], spark=spark
+    ).raise_for_error()
+    assert read() == sorted({*left, 3, 500} - {0})
 
 
 def test_executor_code_imports_neither_pydantic_nor_pyspark() -> None:

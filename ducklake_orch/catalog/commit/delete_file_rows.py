@@ -17,6 +17,7 @@ from ducklake_orch.catalog.metadata import (
     TableHistory,
     deletions_table,
 )
+from ducklake_orch.catalog.parquet import read_vectors
 from ducklake_orch.catalog.scan import LiveFiles
 from ducklake_orch.catalog.writing import Loss, write_delete_files
 
@@ -51,9 +52,10 @@ def delete_files_of_retired(
     if not deletions:
         return []
     history, at = TableHistory(transaction.metadata, table), transaction.latest.snapshot_id
-    files = [file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch()]
-    losses = [Loss(file, deletions[file.data_file_id], None) for file in files if file.data_file_id in deletions]
+    files = tuple(file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch())
     with closing(transaction.session.instance.root.cursor()) as con:
+        files = read_vectors(con, [file for file in files if file.data_file_id in deletions])
+        losses = [Loss(file, deletions[file.data_file_id], None) for file in files]
         return [replace(file, end_snapshot=snapshot) for file in write_delete_files(con, table, write_id, losses)]
 
 

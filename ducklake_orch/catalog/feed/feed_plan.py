@@ -20,7 +20,7 @@ from ducklake_orch.catalog.metadata import (
     deletions_table,
     inlined_versions,
 )
-from ducklake_orch.catalog.parquet import FileLife, Span
+from ducklake_orch.catalog.parquet import FileLife, Span, with_vectors
 from ducklake_orch.catalog.scan import DELETE_FILE, FILE, choose, data_file, delete_file, name_mappings, next_file_id
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.errors import ConfigError
@@ -132,7 +132,7 @@ def _files(history: TableHistory, feed_range: FeedRange) -> tuple[FileLife, ...]
         file = data_file(history, values, deletes=tuple(deletes[number]))
         end = None if values["end_snapshot"] is None else int(values["end_snapshot"])
         lives.append(FileLife(file, end, tuple(deleted[number])))
-    return tuple(life for life in lives if _matters(life, feed_range))
+    return with_vectors(metadata.con, [life for life in lives if _matters(life, feed_range)])
 
 
 def _matters(life: FileLife, feed_range: FeedRange) -> bool:

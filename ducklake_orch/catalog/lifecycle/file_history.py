@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ducklake_orch.catalog.metadata import DeleteFile, TableHistory, deletions_table
-from ducklake_orch.catalog.parquet import FileLife
+from ducklake_orch.catalog.parquet import FileLife, with_vectors
 from ducklake_orch.catalog.scan import DELETE_FILE, FILE, data_file, delete_file
 
 
@@ -24,11 +24,11 @@ def file_lives(history: TableHistory, ids: Sequence[int]) -> dict[int, FileLife]
         sql = f"SELECT file_id, row_id, begin_snapshot FROM {name(deletions)} WHERE file_id IN ({id_list})"
         for file_id, position, snapshot in metadata.rows(sql):
             deleted[int(file_id)].append((int(position), int(snapshot)))
-    lives = {}
+    lives = []
     sql = f"SELECT {', '.join(FILE)} FROM {name('ducklake_data_file')} WHERE {condition} AND end_snapshot IS NULL"
     for row in metadata.rows(sql):
         values = dict(zip(FILE, row, strict=True))
         number = int(values["data_file_id"])
         file = data_file(history, values, deletes=tuple(deletes[number]))
-        lives[number] = FileLife(file, deleted=tuple(deleted[number]))
-    return lives
+        lives.append(FileLife(file, deleted=tuple(deleted[number])))
+    return {life.file.data_file_id: life for life in with_vectors(metadata.con, lives)}

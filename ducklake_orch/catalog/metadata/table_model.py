@@ -274,6 +274,7 @@ class DeleteFile:
         partial_max: The newest snapshot of its deletions, if they come from several snapshots. It is None for a file
             that the engine flushed from the catalog, although that file has the snapshot of each deletion.
         format: `parquet`, or `puffin` for deletion vectors.
+        positions: The positions in a deletion vector, once `read_vectors` has read it.
         later: Whether it was written after the requested snapshot. Some of its deletions may then be later, too; its
             column `_ducklake_internal_snapshot_id`, if it has one, tells which.
     """
@@ -289,6 +290,7 @@ class DeleteFile:
     format: str = "parquet"
     encryption_key: str | None = field(default=None, repr=False)
     later: bool = False
+    positions: tuple[int, ...] | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

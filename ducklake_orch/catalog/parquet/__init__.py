@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, known_columns, stored_columns
     from ducklake_orch.catalog.parquet.column_stats import TableColumnStats, file_stats, summarize, widen
+    from ducklake_orch.catalog.parquet.deletion_vectors import read_vectors
     from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
     from ducklake_orch.catalog.parquet.encryption import ENCRYPTION_CONFIG, encrypt_next
     from ducklake_orch.catalog.parquet.file_schema import FileColumn, file_columns
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.parquet.live_row_count import count_rows
     from ducklake_orch.catalog.parquet.live_rows_sql import (
         data_sql,
+        deleted_sql,
+        deletes_sql,
         has_own,
         parquet_sql,
         placed_rows_sql,
         read_columns,
-        refuse_vectors,
         renamed,
         rows_sql,
         value_sql,
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
         same_sql,
         short,
         state_sql,
+        with_vectors,
     )
     from ducklake_orch.catalog.parquet.variant_bounds import copied_stats, variant_stats
 else:

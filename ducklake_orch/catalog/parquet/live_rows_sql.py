@@ -25,7 +25,6 @@ from ducklake_orch.catalog.metadata import (
 from ducklake_orch.catalog.parquet.column_mapping import StoredColumn
 from ducklake_orch.catalog.parquet.file_schema import SCHEMA, FileColumn, file_columns
 from ducklake_orch.engine.quoting import exactly, identifier, literal
-from ducklake_orch.errors import UnsupportedStatementError
 
 _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 
@@ -67,28 +66,28 @@ def has_own(footer: Sequence[FileColumn], field_id: int) -> bool:
     return any(column.field_id == field_id for column in footer)
 
 
-def refuse_vectors(files: Sequence[DataFile]) -> None:
-    """Refuse files whose deletions are deletion vectors.
+def deletes_sql(deletes: DeleteFile) -> str:
+    """Return the FROM item for the rows of a delete file: `pos`, and the snapshot of the deletion if the file has it.
 
-    Raises:
-        UnsupportedStatementError: When there is such a file; names the first one.
+    In files without the column of snapshots, they are NULL.
     """
-    for deletes in (delete for file in files for delete in file.deletes):
-        if deletes.format != "parquet":
-            raise UnsupportedStatementError(
-                f"{deletes.path} is a deletion vector ({deletes.format}), which is not supported.",
-                remedy="Set the option `write_deletion_vectors` to false, then let the extension rewrite the files:"
-                " `CALL ducklake_rewrite_data_files('<lake>', '<table>', delete_threshold => 0)` in `lake.execute`.",
-            )
+    if deletes.format != "parquet":
+        if deletes.positions is None:
+            raise AssertionError(f"{deletes.path} has not been read by `read_vectors`")
+        # One constant: a list of very many takes long to parse.
+        positions = f"string_split({literal(','.join(map(str, deletes.positions)))}, ',')"
+        return f"(SELECT CAST(unnest({positions}) AS BIGINT) AS pos, NULL::BIGINT AS {SNAPSHOT_ID})"
+    nothing = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
+    return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(deletes.path, deletes.encryption_key)})"
 
 
 def deleted_sql(deletes: DeleteFile, at: int) -> str:
     """Return the query for the positions that a delete file deletes at a snapshot."""
-    source = parquet_sql(deletes.path, deletes.encryption_key)
-    if not deletes.later:
-        return f"SELECT pos FROM {source}"
-    maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME FROM {source}"
-    return f"SELECT pos FROM ({maybe}) WHERE coalesce({SNAPSHOT_ID}, {deletes.begin_snapshot}) <= {at}"
+    if deletes.later:
+        return f"SELECT pos FROM {deletes_sql(deletes)} WHERE coalesce({SNAPSHOT_ID}, {deletes.begin_snapshot}) <= {at}"
+    # Without the column of snapshots, DuckDB reads one column only.
+    plain = deletes.format == "parquet"
+    return f"SELECT pos FROM {parquet_sql(deletes.path, deletes.encryption_key) if plain else deletes_sql(deletes)}"
 
 
 def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
@@ -99,7 +98,6 @@ def live_sql(file: DataFile, at: int, inlined_deletes: Sequence[int]) -> str:
         at: The snapshot.
         inlined_deletes: The positions of its inlined deletions.
     """
-    refuse_vectors([file])
     deleted = [deleted_sql(delete, at) for delete in file.deletes]
     if inlined_deletes:
         deleted.append(f"SELECT unnest([{', '.join(map(str, inlined_deletes))}])")

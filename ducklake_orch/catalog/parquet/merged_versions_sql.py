@@ -10,11 +10,19 @@ from dataclasses import dataclass
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ROW_ID, ROW_ID_FIELD, SNAPSHOT_ID, SNAPSHOT_ID_FIELD, ColumnDef, MappedName
+from ducklake_orch.catalog.metadata import (
+    ROW_ID,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID,
+    SNAPSHOT_ID_FIELD,
+    ColumnDef,
+    DeleteFile,
+    MappedName,
+)
 from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, stored_columns
 from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
 from ducklake_orch.catalog.parquet.file_schema import FileColumn
-from ducklake_orch.catalog.parquet.live_rows_sql import decryption, has_own, refuse_vectors, renamed, value_sql
+from ducklake_orch.catalog.parquet.live_rows_sql import decryption, deletes_sql, has_own, renamed, value_sql
 from ducklake_orch.catalog.parquet.row_versions_sql import FileLife, short
 from ducklake_orch.engine.quoting import exactly, literal
 
@@ -59,7 +67,6 @@ def read_versions(
         layouts: The columns that the table has had, by the first snapshot that has them, if some files are encrypted.
         footers: The columns of files whose footers were read, by path; receives those of the other files.
     """
-    refuse_vectors([file.file for file in files])
     any_deleted = _store_deletions(con, files)
     footers = {} if footers is None else footers
     footers |= footers_of(con, [file.file for file in files if file.file.path not in footers], layouts)
@@ -94,14 +101,17 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
     """
     con.execute(f"CREATE OR REPLACE TEMP TABLE {_DELETED} (file BIGINT, pos BIGINT, gone BIGINT)")
     all_deletes = [(life.file.data_file_id, delete) for life in files for delete in life.file.deletes]
-    # `union_by_name` makes DuckDB crash at encrypted files.
-    encrypted = [[pair] for pair in all_deletes if pair[1].encryption_key]
-    plain = [pair for pair in all_deletes if not pair[1].encryption_key]
-    for deletes in [*encrypted, plain] if plain else encrypted:
-        paths, key = [delete.path for _, delete in deletes], deletes[0][1].encryption_key
-        facts = [(number, file, delete.begin_snapshot) for number, (file, delete) in enumerate(deletes)]
+    together = [(file, delete) for file, delete in all_deletes if _is_plain(delete)]
+    for file, delete in all_deletes:
+        if not _is_plain(delete):
+            con.execute(
+                f"INSERT INTO {_DELETED} SELECT {file}, pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot})"
+                f" FROM {deletes_sql(delete)}"
+            )
+    if together:
+        facts = [(number, file, delete.begin_snapshot) for number, (file, delete) in enumerate(together)]
         # Some delete files have a snapshot for each row, others have one for all rows.
-        source = f"SELECT *, file_index FROM {_read(paths, key, union=not key)}"
+        source = f"SELECT *, file_index FROM {_read([delete.path for _, delete in together], None, union=True)}"
         maybe = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME {source}"
         con.execute(
             f"INSERT INTO {_DELETED} SELECT d.file, r.pos, coalesce(r.{SNAPSHOT_ID}, d.begin) FROM ({maybe}) r"
@@ -111,6 +121,11 @@ def _store_deletions(con: duckdb.DuckDBPyConnection, files: Sequence[FileLife]) 
     if deleted:
         con.execute(f"INSERT INTO {_DELETED} VALUES {_values(deleted)}")
     return bool(all_deletes or deleted)
+
+
+def _is_plain(delete: DeleteFile) -> bool:
+    """Whether a delete file can be read with others; `union_by_name` makes DuckDB crash at encrypted files."""
+    return delete.format == "parquet" and delete.encryption_key is None
 
 
 def _values(rows: Sequence[Sequence[object]]) -> str:

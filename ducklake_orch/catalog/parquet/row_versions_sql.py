@@ -5,7 +5,9 @@ columns of a table are named after their ids (`c1`, `c2`), so that their names c
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import duckdb
 
 from ducklake_orch.catalog.metadata import (
     ROW_ID,
@@ -17,8 +19,9 @@ from ducklake_orch.catalog.metadata import (
     InlinedRows,
 )
 from ducklake_orch.catalog.parquet.column_mapping import StoredColumn
+from ducklake_orch.catalog.parquet.deletion_vectors import read_vectors
 from ducklake_orch.catalog.parquet.file_schema import FileColumn
-from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, has_own, parquet_sql, refuse_vectors, value_sql
+from ducklake_orch.catalog.parquet.live_rows_sql import data_sql, deletes_sql, has_own, value_sql
 from ducklake_orch.engine.quoting import identifier
 
 # Helper columns; the prefix keeps them from colliding with the table's columns.
@@ -38,6 +41,12 @@ class FileLife:
     file: DataFile
     end_snapshot: int | None = None
     deleted: tuple[tuple[int, int], ...] = ()
+
+
+def with_vectors(con: duckdb.DuckDBPyConnection, lives: Sequence[FileLife]) -> tuple[FileLife, ...]:
+    """Return the files with the positions of their deletion vectors; see `read_vectors`."""
+    files = read_vectors(con, [life.file for life in lives])
+    return tuple(replace(life, file=file) for life, file in zip(lives, files, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,6 @@ def file_versions(life: FileLife, footer: Sequence[FileColumn], stored: Sequence
         stored: The table's columns, as stored in the file.
     """
     file = life.file
-    refuse_vectors([file])
     began, start = str(file.begin_snapshot), "NULL" if file.row_id_start is None else str(file.row_id_start)
     row_id = f"CAST({start} + file_row_number AS BIGINT)"
     if has_own(footer, SNAPSHOT_ID_FIELD):
@@ -125,17 +133,10 @@ def same_sql(columns: Sequence[ColumnDef]) -> str:
     return f"md5(CAST(row({', '.join(values)}) AS VARCHAR))"
 
 
-def _with_snapshots(path: str, encryption_key: str | None) -> str:
-    """Return the FROM item that reads a delete file; a file without the snapshot column gets NULLs in it."""
-    nothing = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
-    return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(path, encryption_key)})"
-
-
 def _first_deletions(life: FileLife) -> str:
     """Return the query for the first deletion of each deleted position; later delete files repeat earlier positions."""
     parts = [
-        f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot}) AS gone"
-        f" FROM {_with_snapshots(delete.path, delete.encryption_key)}"
+        f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot}) AS gone FROM {deletes_sql(delete)}"
         for delete in life.file.deletes
     ]
     if life.deleted:

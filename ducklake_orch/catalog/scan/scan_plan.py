@@ -26,7 +26,7 @@ from ducklake_orch.catalog.metadata import (
     text,
     truth,
 )
-from ducklake_orch.catalog.parquet import count_rows
+from ducklake_orch.catalog.parquet import count_rows, read_vectors
 from ducklake_orch.catalog.scan.live_files import LiveFiles
 from ducklake_orch.catalog.scan.predicate import OrderKey, Predicate, parse_order, parse_predicate
 from ducklake_orch.config.nearest import nearest
@@ -94,7 +94,7 @@ def plan_scan(
     if keys and limit is not None:
         live_files.keep_first(keys[0], limit)
     judged = list(live_files.fetch())
-    files = tuple(file for file, _ in judged)
+    files = read_vectors(metadata.con, [file for file, _ in judged])
     needed = _needed(table, wanted, predicate, keys)
     inlined = inlined_rows(history, at, needed)
     return ScanPlan(
@@ -115,7 +115,10 @@ def plan_scan(
 def classify(metadata: Metadata, table: TableDef, at: int, where: str) -> list[tuple[DataFile, bool]]:
     """Return the files that may hold a row that meets a condition, and for each whether all its rows certainly do."""
     predicate = parse_predicate(metadata.con, where, table.columns)
-    return list(LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table), predicate).fetch())
+    live_files = LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table), predicate)
+    judged = list(live_files.fetch())
+    files = read_vectors(metadata.con, [file for file, _ in judged])
+    return [(file, all_match) for file, (_, all_match) in zip(files, judged, strict=True)]
 
 
 def count(metadata: Metadata, table: TableDef, at: int) -> int:
@@ -126,7 +129,7 @@ def count(metadata: Metadata, table: TableDef, at: int) -> int:
     """
     files = LiveFiles(TableHistory(metadata, table), at, deletions_table(metadata, table))
     total = files.count()
-    unclear = tuple(file for file, _ in files.fetch(unclear=True))
+    unclear = read_vectors(metadata.con, [file for file, _ in files.fetch(unclear=True)])
     positions = inlined_positions(files, unclear)
     total += sum(count_rows(metadata.con, file, at, positions.get(file.data_file_id, ())) for file in unclear)
     return total + count_inlined(metadata, table, at)

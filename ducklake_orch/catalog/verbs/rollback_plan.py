@@ -20,6 +20,7 @@ from ducklake_orch.catalog.metadata import (
     deletions_table,
     inlined_versions,
 )
+from ducklake_orch.catalog.parquet import read_vectors
 from ducklake_orch.catalog.scan import LiveFiles, inlined_positions, name_mappings
 from ducklake_orch.catalog.search import arrow_copy, arrow_copy_sql, check_existed
 from ducklake_orch.engine.quoting import TableName
@@ -85,7 +86,8 @@ def plan_rollback(metadata: Metadata, name: TableName, to_snapshot: int) -> Roll
     kept = tuple(file for key, file in current.items() if key in target and _same(target[key], file, to_snapshot))
     kept_ids = {file.data_file_id for file in kept}
     restored, retired = (
-        tuple(file for key, file in files.items() if key not in kept_ids) for files in (target, current)
+        read_vectors(metadata.con, [file for key, file in files.items() if key not in kept_ids])
+        for files in (target, current)
     )
     inlined_restored, inlined_retired = _inlined(history, to_snapshot)
     return RollbackPlan(

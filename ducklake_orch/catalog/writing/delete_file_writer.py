@@ -19,7 +19,7 @@ from ducklake_orch.catalog.metadata import (
     NewDeleteFile,
     TableDef,
 )
-from ducklake_orch.catalog.parquet import ENCRYPTION_CONFIG, encrypt_next, parquet_sql
+from ducklake_orch.catalog.parquet import ENCRYPTION_CONFIG, deletes_sql, encrypt_next
 from ducklake_orch.engine.quoting import literal
 
 # A query that names many files takes long to plan.
@@ -114,9 +114,7 @@ def _deletions(loss: Loss) -> Iterator[str]:
     if loss.new:
         yield loss.new
     for delete in loss.file.deletes:
-        typed = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false UNION ALL BY NAME"
-        source = f"({typed} FROM {parquet_sql(delete.path, delete.encryption_key)})"
-        yield f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot})::BIGINT FROM {source}"
+        yield f"SELECT pos, coalesce({SNAPSHOT_ID}, {delete.begin_snapshot})::BIGINT FROM {deletes_sql(delete)}"
     if loss.inlined:
         values = ", ".join(f"({position}::BIGINT, {snapshot}::BIGINT)" for position, snapshot in loss.inlined)
         yield f"SELECT * FROM (VALUES {values})"
