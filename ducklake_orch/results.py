@@ -439,6 +439,33 @@ class StageInfo(Result):
 
 
 @dataclass(frozen=True)
+class LakeDrop(Result):
+    """What was dropped with a lake, or would be.
+
+    Attributes:
+        tables: Number of its tables.
+        files: Number of files that are deleted: those in the catalog, and others that its writers have left.
+        files_outside: Files that the catalog lists outside the data path. They stay.
+        files_unknown: Files below the data path that other programs or running writes may have written. They stay.
+    """
+
+    lake: str
+    data_path: str
+    tables: int
+    files: int
+    files_outside: int
+    files_unknown: int
+    dry_run: bool
+
+    def __str__(self) -> str:
+        verb = "would be" if self.dry_run else "is"
+        stay = self.files_outside + self.files_unknown
+        return f"Lake `{self.lake}` {verb} dropped: {self.tables} tables, {self.files} files below {self.data_path}" + (
+            f"; {stay} other files stay" if stay else ""
+        )
+
+
+@dataclass(frozen=True)
 class RollbackResult(Result):
     """The outcome of a rollback, real or dry: one snapshot, or none if the rows already equal the target snapshot's.
 

@@ -15,6 +15,7 @@ from ducklake_orch.cli.config_schema import config_schema
 from ducklake_orch.cli.delete import delete
 from ducklake_orch.cli.demo import demo
 from ducklake_orch.cli.doctor import doctor
+from ducklake_orch.cli.drop_lake import drop_lake
 from ducklake_orch.cli.explain import explain
 from ducklake_orch.cli.failure import INTERRUPTED, WRONG_USAGE, is_usage_error, show_usage_error
 from ducklake_orch.cli.fsck import fsck
@@ -90,6 +91,7 @@ for function in (
     quarantine,
     workload,
     index,
+    drop_lake,
     report,
     config_schema,
     explain,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from ducklake_orch.config.maintenance import MaintenancePolicy, TablePattern, read_policy
 from ducklake_orch.errors import ConfigError
 from ducklake_orch.facade.lake_base import LakeBase
-from ducklake_orch.results import FsckReport
+from ducklake_orch.results import FsckReport, LakeDrop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -130,6 +130,27 @@ class MaintenanceVerbs(LakeBase):
         from ducklake_orch.catalog.fsck import fsck
 
         return fsck(self.config, deep=deep, storage=storage, repair=repair, tables=_some(tables))
+
+    def drop_lake(self, *, dry_run: bool = True) -> LakeDrop:
+        """Drop the whole lake: all tables with their history, its files, and its catalog.
+
+        Nothing brings it back. Files outside the data path, and files that the lake's writers have not written, stay.
+        A catalog in a file is deleted; in a database, the tables of the lake are dropped. End all programs that use
+        the lake first.
+
+        Args:
+            dry_run: Only return what would be dropped, which is the default.
+
+        Raises:
+            StorageError: When a file cannot be deleted; call it again once the cause is mended.
+
+        Examples:
+            >>> lake.drop_lake().tables
+            1
+        """
+        from ducklake_orch.catalog.lifecycle import drop_lake
+
+        return drop_lake(self.config, dry_run=dry_run)
 
     def create_indexes(self) -> None:
         """Create indexes on the metadata tables, so that planning reads only the files of matching partitions.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.lifecycle.compaction_commit import Compacted, Way
     from ducklake_orch.catalog.lifecycle.expiry import Expiry, Retention, expirable, expire, plan_expire
     from ducklake_orch.catalog.lifecycle.flush import flush_inlined
+    from ducklake_orch.catalog.lifecycle.lake_drop import drop_lake
     from ducklake_orch.catalog.lifecycle.orphans import UnknownFile, delete_orphans, plan_orphans
     from ducklake_orch.catalog.lifecycle.quarantine import (
         QuarantinedFile,

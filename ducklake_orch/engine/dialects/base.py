@@ -6,6 +6,7 @@ a lake has. The defaults are those of a catalog that DuckDB itself stores.
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -258,6 +259,9 @@ class Dialect(Generic[CatalogT]):
         """Return the DuckDB statement that drops a metadata table, if it exists."""
         return f"DROP TABLE IF EXISTS {self.attached(name)}"
 
+    def remove_database(self) -> None:
+        """Delete the database, which has no table and no connection left, if it is a file."""
+
     # --- locks ---------------------------------------------------------------------------------------------------
 
     def writer_queue(self, connect: Connect) -> "Queue":
@@ -336,6 +340,10 @@ class FileDialect(Dialect[CatalogT]):
 
     def catalog_name(self) -> str:
         return literal(self.path.resolve().name)
+
+    def remove_database(self) -> None:
+        for file in (self.path, *self.path.parent.glob(f"{escape(self.path.name)}[.-]wal")):
+            file.unlink(missing_ok=True)
 
     def named_lock(self, connect: Connect, name: str) -> "Queue":
         from ducklake_orch.engine.locks import FileQueue

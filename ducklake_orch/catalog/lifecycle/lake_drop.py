@@ -1,0 +1,71 @@
+"""Drop a whole lake: its files, then the tables of its catalog.
+
+A drop that was interrupted can be repeated, because the catalog lists the files until all of them are deleted.
+"""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from ducklake_orch.catalog.lifecycle.orphans import plan_orphans
+from ducklake_orch.catalog.metadata import canonical, paths_of_tables, scheduled_paths
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine import instances
+from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.error_classes import run
+from ducklake_orch.engine.exactly_once import refuse_read_only
+from ducklake_orch.engine.session import open_metadata
+from ducklake_orch.errors import StorageError
+from ducklake_orch.results import LakeDrop
+
+_PREFIX = "ducklake_"
+
+
+def drop_lake(config: LakeConfig, *, dry_run: bool) -> LakeDrop:
+    """Drop a lake, or only return what would be dropped.
+
+    Raises:
+        StorageError: When a file cannot be deleted; the catalog then stays as it is.
+    """
+    refuse_read_only(config, "dropping the lake")
+    with planning(config, f"Dropping lake `{config.name}`", reads=True) as metadata:
+        root = metadata.data_path()
+        listed = {*paths_of_tables(metadata), *scheduled_paths(metadata).values()}
+        sql = f"SELECT count(*) FROM {metadata.table_sql('ducklake_table')} WHERE end_snapshot IS NULL"
+        ((tables,),) = metadata.rows(sql)
+    # Clocks differ, and here no file is too young.
+    strays = plan_orphans(config, datetime.now(UTC) + timedelta(days=2))
+    inside = sorted(path for path in listed if canonical(path, root).startswith(canonical(root, root)))
+    plan = LakeDrop(
+        lake=config.name,
+        data_path=root,
+        tables=int(tables),
+        files=len(inside) + strays.files,
+        files_outside=len(listed) - len(inside),
+        files_unknown=len(strays.unknown) + strays.running,
+        dry_run=dry_run,
+    )
+    if dry_run:
+        return plan
+    if failed := delete_files(config, [*inside, *strays.paths]):
+        path, reason = next(iter(failed.items()))
+        raise StorageError(
+            f"{len(failed)} files of lake `{config.name}` cannot be deleted, such as {path}: {reason}",
+            remedy="The catalog still lists them. Mend the cause, then drop the lake again.",
+        )
+    _drop_catalog(config)
+    return replace(plan, dry_run=False)
+
+
+def _drop_catalog(config: LakeConfig) -> None:
+    dialect = dialect_of(config)
+    with open_metadata(config, read_only=False, trusted=True) as opened:
+        con = opened.unwrap()
+        for name in dialect.names(con, _PREFIX):
+            run(con, dialect.drop(name), config, f"Dropping lake `{config.name}` failed")
+        is_empty = not dialect.names(con, "")
+    if is_empty:
+        dialect.remove_database()
+    # Connections of this process are still attached to the lake.
+    instances.pool.close()

@@ -1,0 +1,70 @@
+"""Dropping a whole lake."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import DuckLakeOrchError, LakeNotFoundError
+from tests.support.backends import backends, catalogs
+from tests.support.lakes import MakeLake
+
+ROWS = pa.table({"k": [1, 2, 3]})
+
+
+def fill(lake: DuckLake) -> None:
+    """Write rows into files and into the catalog, with files that are retired and scheduled for deletion."""
+    lake.write(ROWS, "t", mode="append")
+    lake.write(ROWS, "u", mode="append")
+    lake.delete("t", "k = 1")
+    lake.write(ROWS, "t", mode="overwrite")
+    lake.maintain({"force": True, "expire": {"older_than": 0, "retain_last": 1}}, ["expire"]).raise_for_error()
+
+
+def files_of(lake: DuckLake) -> list[Path]:
+    return [path for path in Path(str(lake.config.data_path)).rglob("*") if path.is_file()]
+
+
+@catalogs()
+def test_a_dry_run_changes_nothing_and_a_drop_leaves_no_file_and_no_table(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    fill(lake)
+    other = make_lake("other", data_inlining_row_limit=0)
+    other.write(ROWS, "t", mode="append")
+    files = files_of(lake)
+    plan = lake.drop_lake()
+    assert (plan.tables, plan.files, plan.files_outside, plan.files_unknown) == (2, len(files), 0, 0)
+    assert plan.dry_run
+    assert lake.read("u").num_rows == 3
+    assert lake.drop_lake(dry_run=False).files == len(files)
+    assert files_of(lake) == []
+    with pytest.raises(LakeNotFoundError):
+        DuckLake(lake.config.model_copy(update={"create_if_missing": False})).tables()
+    assert other.read("t").num_rows == 3
+    fill(lake)  # the place is free for a new lake
+    assert [table.table for table in lake.tables()] == ["t", "u"]
+
+
+@backends(shared=True)
+def test_files_of_other_writers_stay(make_lake: MakeLake, tmp_path: Path) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.write(ROWS, "t", mode="append")
+    root = str(lake.config.data_path)
+    with lake.connect() as con:
+        con.execute(f"COPY (SELECT 1 AS k) TO '{root.replace(chr(39), chr(39) * 2)}main/t/foreign.parquet'")
+        con.execute(f"COPY (SELECT 1 AS k) TO '{tmp_path}/outside.parquet'")
+    lake.add_files("t", [f"{tmp_path}/outside.parquet"])
+    dropped = lake.drop_lake(dry_run=False)
+    assert (dropped.files, dropped.files_outside, dropped.files_unknown) == (1, 1, 1)
+    assert (tmp_path / "outside.parquet").exists()
+
+
+def test_a_read_only_lake_and_a_missing_lake_are_refused(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(ROWS, "t", mode="append")
+    with pytest.raises(DuckLakeOrchError, match="read-only"):
+        DuckLake(lake.config.model_copy(update={"read_only": True})).drop_lake(dry_run=False)
+    lake.drop_lake(dry_run=False)
+    with pytest.raises(LakeNotFoundError):
+        DuckLake(lake.config.model_copy(update={"create_if_missing": False})).drop_lake()
