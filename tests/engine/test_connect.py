@@ -390,7 +390,7 @@ def test_existing_secrets_give_access_to_catalog_and_storage(
 
     lake = DuckLake.from_url(
         "lake",
-        catalog={"type": "postgres", "secret_name": "my_catalog"},
+        catalog="postgresql:///?secret_name=my_catalog",
         storage={"type": "s3", "bucket": "by-secret", "secret_name": "my_bucket"},
         extensions=["httpfs"],
         on_connect=create_secrets,
