@@ -60,7 +60,7 @@ def _always_held() -> None:
 
 
 class NoQueue:
-    """No lock, for catalogs that serialise their writers themselves (MotherDuck) and for readers."""
+    """No lock, for catalogs without one (MotherDuck) and for readers."""
 
     @contextlib.contextmanager
     def hold(self, purpose: str, timeout: float) -> Iterator[Check]:

@@ -1,6 +1,6 @@
 """`create_table(defaults=…)`: rows that do not name a column get its default."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
@@ -46,3 +46,17 @@ def test_a_default_that_does_not_fit_is_refused(lake: DuckLake, defaults: dict[s
     with pytest.raises(ConfigError, match=words):
         lake.create_table("t", {"a": "INTEGER", "b": "VARCHAR", "l": "INTEGER[]"}, defaults=defaults)
     assert not lake.exists("t")
+
+
+@catalogs(sql_writes=True)
+def test_defaults_of_the_engine_may_be_expressions(lake: DuckLake) -> None:
+    lake.execute("CREATE TABLE t (n BIGINT, made TIMESTAMPTZ DEFAULT now(), day DATE DEFAULT today() - 1)")
+    before = datetime.now(UTC)
+    lake.execute("INSERT INTO t (n) VALUES (1)").raise_for_error()
+    lake.write(pa.table({"n": [2]}), "t", mode="append")
+    lake.merge(pa.table({"n": [3]}), "t", ["n"])
+    after = datetime.now(UTC)
+    found = lake.read("t").sort_by("n").to_pylist()
+    assert [row["n"] for row in found] == [1, 2, 3]
+    assert all(before <= row["made"] <= after for row in found)
+    assert {row["day"] for row in found} <= {(moment - timedelta(days=1)).date() for moment in (before, after)}

@@ -195,3 +195,37 @@ def test_a_retried_append_inlines_no_row_twice(lake: DuckLake) -> None:
         result = lake.write(numbers(1), "t", mode="append", idempotency_key="k", inline="auto")
     assert result.replayed
     assert rows(lake, "FROM t") == [(1,)]
+
+
+@inlining_catalogs
+def test_the_limit_counts_the_rows_of_one_write_and_a_larger_write_moves_no_inlined_rows(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=3)
+    for start in (0, 3, 6):
+        lake.write(numbers(*range(start, start + 3)), "t", mode="append", inline="auto")
+    assert (lake.table("t").stats().inlined_rows, lake.table("t").files()) == (9, [])
+    lake.write(numbers(*range(9, 13)), "t", mode="append", inline="auto")
+    assert [file.rows for file in lake.table("t").files()] == [4]
+    assert lake.table("t").stats().inlined_rows == 9
+    assert sorted(lake.read("t")["i"].to_pylist()) == list(range(13))
+
+
+@inlining_catalogs
+def test_a_limit_of_zero_inlines_nothing(make_lake: MakeLake) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.write(numbers(1), "t", mode="append", inline="auto")
+    lake.execute("INSERT INTO t VALUES (2)").raise_for_error()
+    assert (lake.table("t").stats().inlined_rows, len(lake.table("t").files())) == (0, 2)
+
+
+@inlining_catalogs
+def test_small_updates_and_deletes_of_the_engine_are_inlined_and_those_of_the_verbs_are_files(lake: DuckLake) -> None:
+    lake.write(numbers(*range(20)), "t", mode="append")
+    lake.execute(["UPDATE t SET i = 100 WHERE i = 3", "DELETE FROM t WHERE i = 4"]).raise_for_error()
+    by_engine = [change.partition(":")[0] for snapshot in lake.snapshots(limit=2) for change in snapshot.changes]
+    assert sorted(by_engine) == ["inlined_delete", "inlined_delete", "inlined_insert"]
+    lake.delete("t", "i = 5")
+    by_verb = [change.partition(":")[0] for change in lake.snapshots(limit=1)[0].changes]
+    assert "deleted_from_table" in by_verb
+    assert "inlined_insert" not in by_verb
+    expected = sorted((set(range(20)) - {3, 4, 5}) | {100})
+    assert sorted(lake.read("t")["i"].to_pylist()) == [row[0] for row in rows(lake, "FROM t ORDER BY i")] == expected

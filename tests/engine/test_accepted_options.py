@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, errors
@@ -129,3 +130,20 @@ def test_sql_writes_to_an_encrypted_lake_load_the_needed_extension(tmp_path: Pat
     unaware = DuckLake.local(tmp_path / "lake")
     unaware.execute("INSERT INTO t FROM range(100)").raise_for_error()
     assert unaware.read("t").num_rows == 150
+
+
+def test_files_have_the_compression_and_row_groups_of_the_options(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.set_option("parquet_compression", "zstd")
+    lake.set_option("parquet_row_group_size", 4096)
+    for table in ("whole", "other"):
+        lake.create_table(table, {"i": "bigint"})
+    lake.set_option("parquet_compression", "gzip", table="other")
+    lake.set_option("parquet_row_group_size", 2048, table="other")
+    for table, codec, size in (("whole", "ZSTD", 4096), ("other", "GZIP", 2048)):
+        lake.write(rows(0, 10_000), table, mode="append")
+        lake.execute(f"INSERT INTO {table} FROM range(10_000)").raise_for_error()
+        for file in lake.table(table).files():
+            metadata = parquet.read_metadata(file.path)
+            assert metadata.row_group(0).column(0).compression == codec
+            assert metadata.row_group(0).num_rows == size

@@ -15,6 +15,7 @@ import pytest
 from ducklake_orch import DuckLake, PoolPolicy, RetryPolicy, errors
 from ducklake_orch.engine import instances
 from tests.servers.postgres import PostgresServer
+from tests.servers.s3 import VersityS3
 from tests.support.backends import catalogs
 from tests.support.lakes import MakeLake
 
@@ -371,3 +372,30 @@ def test_a_closed_pool_opens_new_connections(embedded: DuckLake) -> None:
     embedded.execute("SELECT 1").raise_for_error()
     instances.pool.close()
     assert embedded.execute("SELECT 2 AS n").rows == [{"n": 2}]
+
+
+def test_existing_secrets_give_access_to_catalog_and_storage(
+    postgres: PostgresServer, versity_s3: VersityS3, tmp_path: Path
+) -> None:
+    postgres.create_database("by_secret")
+    postgres.create_role("by_secret_user", "pass word", superuser=True)
+    versity_s3.create_bucket("by-secret")
+
+    def create_secrets(con: duckdb.DuckDBPyConnection) -> None:
+        login = f"HOST '{postgres.socket_folder}', DATABASE 'by_secret', USER 'by_secret_user', PASSWORD 'pass word'"
+        con.execute(f"CREATE OR REPLACE SECRET my_catalog (TYPE postgres, {login})")
+        keys = f"KEY_ID '{versity_s3.access_key_id}', SECRET '{versity_s3.secret_access_key}'"
+        server = f"ENDPOINT '{versity_s3.endpoint}', REGION '{versity_s3.region}', URL_STYLE 'path', USE_SSL false"
+        con.execute(f"CREATE OR REPLACE SECRET my_bucket (TYPE s3, {keys}, {server}, SCOPE 's3://by-secret/')")
+
+    lake = DuckLake.from_url(
+        "lake",
+        catalog="postgresql:///?secret_name=my_catalog",
+        storage={"type": "s3", "bucket": "by-secret", "secret_name": "my_bucket"},
+        extensions=["httpfs"],
+        on_connect=create_secrets,
+        create_if_missing=True,
+    )
+    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    assert lake.execute("SELECT count(*) AS n FROM t").rows == [{"n": 50}]
+    assert [key.startswith("main/t/") for key in versity_s3.list_keys("by-secret")] == [True]

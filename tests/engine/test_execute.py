@@ -2,8 +2,12 @@
 
 import datetime as dt
 import json
+import subprocess
+import sys
 import threading
 from decimal import Decimal
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -373,3 +377,89 @@ def test_a_statement_that_the_parser_expands_stays_one_command(tmp_path: Path) -
     assert [command.status for command in failed.commands] == ["error", "skipped"]
     assert "non-literal default" in str(failed.commands[0].error)
     assert [column.name for column in lake.table("t").schema()] == ["i", "v"]
+
+
+def test_functions_of_the_extension_describe_snapshots_tables_and_changes(lake: DuckLake) -> None:
+    lake.execute(["INSERT INTO t VALUES (1, 'a'), (2, 'b')", "DELETE FROM t WHERE i = 1"]).raise_for_error()
+    result = lake.execute(
+        [
+            "SELECT snapshot_id FROM ducklake_snapshots('lake') ORDER BY snapshot_id DESC LIMIT 2",
+            "SELECT table_name, file_count FROM ducklake_table_info('lake')",
+            "SELECT change_type, i FROM ducklake_table_changes('lake', 'main', 't', 0, 3) ORDER BY snapshot_id, i",
+        ]
+    ).raise_for_error()
+    snapshots, tables, changes = (command.rows for command in result.commands)
+    assert snapshots == [{"snapshot_id": 3}, {"snapshot_id": 2}]
+    assert tables == [{"table_name": "t", "file_count": 0}]
+    assert [(row["change_type"], row["i"]) for row in changes] == [("insert", 1), ("insert", 2), ("delete", 1)]
+
+
+def test_a_table_is_read_at_a_version_and_at_a_time(lake: DuckLake) -> None:
+    lake.execute(["INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')"]).raise_for_error()
+    first = next(snapshot for snapshot in lake.snapshots() if snapshot.snapshot_id == 2)
+    result = lake.execute(
+        [
+            "SELECT count(*) AS n FROM t",
+            "SELECT count(*) AS n FROM t AT (VERSION => 2)",
+            f"SELECT i FROM t AT (TIMESTAMP => '{first.snapshot_time.isoformat()}')",
+        ]
+    ).raise_for_error()
+    assert [command.rows for command in result.commands] == [[{"n": 2}], [{"n": 1}], [{"i": 1}]]
+
+
+def test_a_script_that_creates_its_table_if_it_is_missing_can_run_again(lake: DuckLake) -> None:
+    script = """
+        CREATE TABLE IF NOT EXISTS sales (id INTEGER, product VARCHAR, amount DECIMAL(10,2), sold TIMESTAMP);
+        INSERT INTO sales VALUES (1, 'Widget', 99.99, NOW()), (2, 'Gadget', 149.99, NOW());
+        SELECT product, amount FROM sales ORDER BY id;
+    """
+    assert lake.execute(script).rows == [
+        {"product": "Widget", "amount": Decimal("99.99")},
+        {"product": "Gadget", "amount": Decimal("149.99")},
+    ]
+    again = lake.execute(script).raise_for_error()
+    assert [(command.row_count, command.affected_rows) for command in again.commands[1:]] == [(0, 2), (4, None)]
+
+
+def test_macros_are_stored_in_the_lake(lake: DuckLake) -> None:
+    lake.execute(
+        [
+            "INSERT INTO t VALUES (1, 'a'), (2, 'b')",
+            "CREATE MACRO twice(x) AS 2 * x",
+            "CREATE MACRO up_to(n) AS TABLE SELECT i FROM t WHERE i <= n",
+        ]
+    ).raise_for_error()
+    code = (
+        "import sys; from ducklake_orch import DuckLake; print(DuckLake.local(sys.argv[1]).execute(sys.argv[2]).rows)"
+    )
+    for sql, rows in (("SELECT twice(21) AS n", [{"n": 42}]), ("FROM up_to(1)", [{"i": 1}])):
+        file = str(lake.config.catalog.path)  # type: ignore[union-attr]
+        other = subprocess.run([sys.executable, "-c", code, file, sql], capture_output=True, text=True, check=True)
+        assert other.stdout.strip() == str(rows)
+
+
+def test_a_table_is_created_from_a_parquet_file_on_a_web_server(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", extensions=["httpfs"], settings={"force_download": True})
+    with lake.connect() as con:
+        rows = "SELECT 2020 + range % 3 AS year, range::DOUBLE AS pm25 FROM range(30)"
+        con.execute(f"COPY ({rows}) TO '{tmp_path}/air.parquet' (FORMAT parquet)")
+    handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/air.parquet"
+        lake.execute(f"CREATE TABLE air AS SELECT * FROM '{url}'").raise_for_error()
+        server.shutdown()
+    average = "SELECT year, avg(pm25) AS pm25 FROM air GROUP BY year ORDER BY year DESC LIMIT 1"
+    assert lake.execute(average).rows == [{"year": 2022, "pm25": 15.5}]
+
+
+def test_geometries_may_be_inside_structs_lists_and_maps(lake: DuckLake) -> None:
+    point = "'POINT (1 2)'::GEOMETRY"
+    result = lake.execute(
+        [
+            "CREATE TABLE g (s STRUCT(p GEOMETRY), l GEOMETRY[], m MAP(VARCHAR, GEOMETRY))",
+            f"INSERT INTO g SELECT {{'p': {point}}}, [{point}], MAP {{'a': {point}}} FROM range(20)",
+            "SELECT s.p::VARCHAR AS s, l[1]::VARCHAR AS l, m['a']::VARCHAR AS m FROM g LIMIT 1",
+        ]
+    )
+    assert result.rows == [dict.fromkeys("slm", "POINT (1 2)")]

@@ -9,6 +9,7 @@ import pytest
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.lifecycle import flush
 from ducklake_orch.catalog.metadata import INEXACT_IN_PARQUET, ducklake_type
+from ducklake_orch.engine.quoting import literal
 from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend, catalogs
 from tests.support.fault_points import dies_at, once_at
 from tests.support.lakes import MakeLake
@@ -366,3 +367,13 @@ def test_a_lake_with_automatic_migration_is_flushed(make_lake: MakeLake) -> None
     assert run(lake, "FROM t ORDER BY a") == [(1,), (3,)]
     lake.maintain(FORGETTING, operations=["expire"]).raise_for_error()
     assert lake.fsck(deep=True).findings == []
+
+
+@on_both
+def test_a_flush_sorts_rows_by_the_sort_keys_of_their_table(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (i INTEGER, s VARCHAR)", "ALTER TABLE t SET SORTED BY (lower(s) DESC, i)")
+    run(lake, "INSERT INTO t VALUES (1, 'b'), (2, 'C')", "INSERT INTO t VALUES (4, 'a'), (3, 'B'), (0, 'b')")
+    flush_steps(lake)
+    (file,) = lake.table("t").files()
+    assert run(lake, f"SELECT i FROM {literal(file.path)}") == [(2,), (0,), (1,), (3,), (4,)]
+    check_lake(lake)

@@ -1,4 +1,4 @@
-"""MotherDuck as a catalog, which serialises its writers and can also store files and compute."""
+"""MotherDuck as a catalog, which can also store files and compute. Its statements are tested as text only."""
 
 from typing import TYPE_CHECKING
 
