@@ -95,6 +95,10 @@ class Write:
 class Transaction(Protocol):
     """One attempt of a write, either through the extension or directly on the metadata tables."""
 
+    def prepare(self, write: Write) -> None:
+        """Do what needs no transaction, while other writers do not have to wait yet."""
+        ...
+
     def begin(self, write: Write) -> None:
         """Begin the transaction and record in `write` which snapshot it sees."""
         ...
@@ -122,12 +126,15 @@ class LakeTransaction:
     def __init__(self, session: Session) -> None:
         self.session = session
 
+    def prepare(self, write: Write) -> None:
+        """Refuse a write without a message if the lake requires one."""
+        if write.marked and not write.info.message:
+            refuse_without_message(write.purpose, write.info, required=requires_message(self.session))
+
     def begin(self, write: Write) -> None:
         """Begin the transaction and record in `write` which snapshot it sees."""
         self.session.con.execute("BEGIN")
         write.before = current_snapshot(self.session)
-        if write.marked and not write.info.message:
-            refuse_without_message(write.purpose, write.info, required=requires_message(self.session))
 
     def mark(self, write: Write) -> None:
         """Put the write id on the snapshot of the transaction."""
@@ -172,9 +179,11 @@ def commit_through(
         if session.broken or write.doubt:
             session.reopen()
         try:
+            transaction = opening(session)
+            transaction.prepare(write)
             with session.queue(write.purpose) as still_held, _no_renumbering(session, when=write.doubt is not None):
                 with phase("commit"):
-                    return _attempt(opening(session), session, write, work, last, still_held)
+                    return _attempt(transaction, session, write, work, last, still_held)
         except duckdb.Error as error:
             failure = classify(error, session.config, f"{write.purpose} failed")
         session.broken = True

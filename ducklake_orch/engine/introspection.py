@@ -4,8 +4,6 @@ import json
 import re
 from typing import Any, Literal
 
-import duckdb
-
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.quoting import TableName, folded, literal
@@ -23,20 +21,24 @@ NO_SUMMARY: dict[str, Any] = dict.fromkeys(("snapshot_count", "latest_snapshot",
 def summary(session: Session) -> tuple[dict[str, Any], int | None]:
     """Return what `execute` reports about the lake, and the snapshot that this session committed last."""
     config, table = session.config, dialect_of(session.config).table
-    counts = (
-        f"SELECT (SELECT count(*) FROM {table('ducklake_snapshot')}) AS s,"
-        f" (SELECT max(snapshot_id) FROM {table('ducklake_snapshot')}) AS m"
-    )
-    sql = f"SELECT s, m, ({last_committed_sql(config)}) FROM ({dialect_of(config).query(counts)})"
-    snapshot_count, at, committed = _one(session, sql)
     live = (
         f"SELECT s.schema_name, t.table_name FROM {table('ducklake_table')} t JOIN {table('ducklake_schema')} s"
         " ON s.schema_id = t.schema_id WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
     )
-    rows = session.instance.root.execute(dialect_of(config).query(live)).fetchall()
-    names = sorted(str(TableName(_text(schema) or "", _text(name) or "")) for schema, name in rows)
-    latest = session.instance.root.execute(snapshots_sql(config, at, 1)).fetchall()
-    lake = (int(snapshot_count), int(at), len(names), names, snapshot_of(latest[0]) if latest else None)
+    # One query, which has a row even for a lake without tables.
+    sql = (
+        f"SELECT c.s, c.m, l.schema_name, l.table_name"
+        f" FROM (SELECT count(*) AS s, max(snapshot_id) AS m FROM {table('ducklake_snapshot')}) c"
+        f" LEFT JOIN ({live}) l ON 1 = 1"
+    )
+    found = f"SELECT *, ({last_committed_sql(config)}) FROM ({dialect_of(config).query(sql)})"
+    rows = session.instance.root.execute(found).fetchall()
+    count, at, *_, committed = rows[0]
+    names = sorted(
+        str(TableName(_text(schema) or "", _text(name) or "")) for _, _, schema, name, _ in rows if name is not None
+    )
+    latest = session.instance.root.execute(snapshots_sql(config, f"= {int(at)}")).fetchall()
+    lake = (int(count), int(at), len(names), names, snapshot_of(latest[0]) if latest else None)
     return dict(zip(NO_SUMMARY, lake, strict=True)), committed
 
 
@@ -60,18 +62,24 @@ def tables(session: Session) -> list[Table]:
 
 def snapshots(session: Session, limit: int | None = None) -> list[Snapshot]:
     """List snapshots, newest first."""
-    sql = snapshots_sql(session.config, current_snapshot(session), limit)
+    sql = snapshots_sql(session.config, f"<= {current_snapshot(session)}", limit)
     return [snapshot_of(row) for row in session.instance.root.execute(sql).fetchall()]
 
 
-def snapshots_sql(config: LakeConfig, at: int, limit: int | None) -> str:
-    """Return the query for snapshots up to `at`, newest first; `snapshot_of` turns its rows into snapshots."""
+def snapshots_sql(config: LakeConfig, ids: str, limit: int | None = None) -> str:
+    """Return the query for snapshots, newest first; `snapshot_of` turns its rows into snapshots.
+
+    Args:
+        config: The lake.
+        ids: The condition for their ids, such as `<= 7`.
+        limit: The largest number of snapshots.
+    """
     return f"""
         SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
                c.commit_message, c.commit_extra_info
         FROM {metadata(config, "ducklake_snapshot")} s
         LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
-        WHERE s.snapshot_id <= {at} ORDER BY s.snapshot_id DESC{"" if limit is None else f" LIMIT {int(limit)}"}"""
+        WHERE s.snapshot_id {ids} ORDER BY s.snapshot_id DESC{"" if limit is None else f" LIMIT {int(limit)}"}"""
 
 
 def snapshot_of(row: Any) -> Snapshot:
@@ -103,13 +111,6 @@ def options(session: Session) -> list[Option]:
     source = f"ducklake_options({literal(session.config.alias)})"
     rows = session.con.execute(f"SELECT option_name, value, scope, scope_entry, description FROM {source}").fetchall()
     return [Option(str(r[0]), str(r[1]), scopes[str(r[2])], _text(r[3]), str(r[4])) for r in rows]
-
-
-def _one(session: Session, sql: str) -> tuple[Any, ...]:
-    row: tuple[Any, ...] | None = session.instance.root.execute(sql).fetchone()
-    if row is None:
-        raise duckdb.InternalException("a metadata query without FROM returned no row")
-    return row
 
 
 def _text(value: Any) -> str | None:

@@ -68,7 +68,7 @@ def history(state: Census, recent: int) -> History:
     periods = [Counter[str]() for _ in range(PERIODS)]
     for period, kind, count in metadata.rows(_made_sql(metadata, since, width)):
         periods[int(period)][kind] += int(count)
-    listed = metadata.rows(snapshots_sql(metadata.config, state.latest.snapshot_id, recent))
+    listed = metadata.rows(snapshots_sql(metadata.config, f"<= {state.latest.snapshot_id}", recent))
     return History(
         since=since,
         until=until,

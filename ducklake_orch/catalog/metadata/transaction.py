@@ -70,6 +70,9 @@ class MetadataTransaction:
 
     # --- beginning and end ---------------------------------------------------------------------------------------
 
+    def prepare(self, write: Write) -> None:
+        """Do nothing."""
+
     def begin(self, write: Write) -> None:
         """Begin the transaction, and read the latest snapshot."""
         self.con.execute("BEGIN")

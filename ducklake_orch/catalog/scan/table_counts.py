@@ -40,7 +40,7 @@ def counted_tables(session: Session) -> list[Table]:
 def last_writes(metadata: Metadata, at: int) -> dict[int, datetime]:
     """Return when the rows of each table last changed up to a snapshot, by table id."""
     found: dict[int, datetime] = {}
-    for _, time, _, changes, *_ in metadata.rows(snapshots_sql(metadata.config, at, None)):
+    for _, time, _, changes, *_ in metadata.rows(snapshots_sql(metadata.config, f"<= {at}")):
         for table_id in changed_tables(text(changes)):
             found.setdefault(table_id, time)  # the newest snapshot comes first
     return found
