@@ -91,7 +91,8 @@ class BucketStorage(UrlModel):
     @property
     def uses_credential_chain(self) -> bool:
         """Whether credentials are looked up where the connection is made."""
-        return getattr(self, "provider", None) == "credential_chain"
+        given = self.secret_parameters.get("provider")
+        return "credential_chain" in (getattr(self, "provider", None), given and given.get_secret_value())
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
@@ -177,14 +178,14 @@ class S3Storage(_Endpoint):
     @property
     def uses_credential_chain(self) -> bool:
         """Whether credentials are looked up where the connection is made."""
-        return self.provider == "credential_chain" or bool(self.profile or self.role_arn)
+        return super().uses_credential_chain or bool(self.profile or self.role_arn)
 
 
 class R2Storage(_Endpoint):
     """A bucket at Cloudflare R2."""
 
     scheme: ClassVar[str] = "r2"
-    inline_credentials: ClassVar[tuple[str, ...]] = ("access_key_id", "secret_access_key", "session_token")
+    inline_credentials: ClassVar[tuple[str, ...]] = ("access_key_id", "secret_access_key", "session_token", "provider")
     type: Literal["r2"] = Field(default="r2", description="Kind of the storage.")
     account_id: str | None = Field(default=None, description="Cloudflare account.")
     bucket: str = Field(description="Name of the bucket.")
@@ -192,6 +193,9 @@ class R2Storage(_Endpoint):
     access_key_id: str | None = Field(default=None, description="Static access key.")
     secret_access_key: SecretStr | None = Field(default=None, description="Secret of the access key.")
     session_token: SecretStr | None = Field(default=None, description="Token of temporary credentials.")
+    provider: Literal["config", "credential_chain"] | None = Field(
+        default=None, description="Where credentials come from: these fields, or the AWS chain of the machine."
+    )
 
     @model_validator(mode="after")
     def _has_account(self) -> Self:
@@ -199,6 +203,8 @@ class R2Storage(_Endpoint):
             raise ValueError("`account_id` is missing")
         if (self.access_key_id is None) != (self.secret_access_key is None):
             raise ValueError("`access_key_id` and `secret_access_key` must be given together")
+        if self.provider == "credential_chain" and self.access_key_id:
+            raise ValueError("`access_key_id` and `provider = credential_chain` exclude each other: give one")
         return self
 
 

@@ -222,6 +222,7 @@ class R2Storage(_Bucket):
     access_key_id: str | None = None
     secret_access_key: str | None = None
     session_token: str | None = None
+    provider: str | None = None
 
 
 class GCSStorage(_Bucket):

@@ -33,12 +33,11 @@ def storage_secret(storage: Storage | None, *, at_motherduck: bool = False) -> d
         case S3Storage():
             values = _s3_secret(storage, at_motherduck)
         case R2Storage():
-            values = {"type": "r2", "account_id": storage.account_id, "key_id": storage.access_key_id}
-            values |= {"secret": storage.secret_access_key, "session_token": storage.session_token}
-            values |= _endpoint(storage)
+            values = {"type": "r2", "provider": _chain(storage), "account_id": storage.account_id}
+            values |= {"key_id": storage.access_key_id, "secret": storage.secret_access_key}
+            values |= {"session_token": storage.session_token} | _endpoint(storage)
         case GCSStorage():
-            chain = storage.provider == "credential_chain"
-            values = {"type": "gcs", "provider": "credential_chain" if chain else None}
+            values = {"type": "gcs", "provider": _chain(storage)}
             values |= {"key_id": storage.key_id, "secret": storage.secret} | _endpoint(storage)
         case AzureStorage():
             values = _azure_secret(storage)
@@ -50,6 +49,10 @@ def storage_secret(storage: Storage | None, *, at_motherduck: bool = False) -> d
         values |= {name: values.get(name) or "" for name in ("key_id", "secret", "session_token")}
     # With its closing slash: the engine matches scopes as plain prefixes, and `s3://b` would also cover `s3://b2`.
     return values | {"scope": storage.scope or storage.root_path} | dict(storage.secret_parameters)
+
+
+def _chain(storage: BucketStorage) -> str | None:
+    return "credential_chain" if storage.uses_credential_chain else None
 
 
 def _endpoint(storage: S3Storage | R2Storage | GCSStorage) -> dict[str, Any]:
@@ -64,8 +67,7 @@ def _endpoint(storage: S3Storage | R2Storage | GCSStorage) -> dict[str, Any]:
 
 
 def _s3_secret(storage: S3Storage, at_motherduck: bool) -> dict[str, Any]:
-    chain = storage.uses_credential_chain
-    values: dict[str, Any] = {"type": "s3", "provider": "credential_chain" if chain else None}
+    values: dict[str, Any] = {"type": "s3", "provider": _chain(storage)}
     if storage.role_arn:
         values["chain"] = "sts"  # the engine assumes a role through this part of the chain only
     elif storage.profile:

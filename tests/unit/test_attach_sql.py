@@ -129,6 +129,14 @@ def test_an_existing_secret_is_not_created_again() -> None:
             "TYPE r2, ACCOUNT_ID 'acc', KEY_ID 'id', SECRET '***', SESSION_TOKEN '', SCOPE 'r2://bucket/'",
         ),
         (
+            "r2://bucket?account_id=acc&provider=credential_chain",
+            "TYPE r2, PROVIDER credential_chain, ACCOUNT_ID 'acc', SCOPE 'r2://bucket/'",
+        ),
+        (
+            {"type": "gcs", "bucket": "b", "secret_parameters": {"provider": "credential_chain"}},
+            "TYPE gcs, PROVIDER '***', SCOPE 'gs://b/'",
+        ),
+        (
             "gs://bucket?key_id=id&secret=canary",
             "TYPE gcs, KEY_ID 'id', SECRET '***', SESSION_TOKEN '', SCOPE 'gs://bucket/'",
         ),
