@@ -146,6 +146,11 @@ RULES = [
         "Check user and password of the catalog {catalog}.",
     ),
     Rule(
+        r"TLS/SSL error: (?:.*certificate|.*unknown ca|.*no such file|.*permission denied|.*key values mismatch|.*PEM)",
+        AuthenticationError,
+        "Check `ssl_ca` (whom to trust), `ssl_cert` and `ssl_key` (the client's own) of the catalog {catalog}.",
+    ),
+    Rule(
         r"too many (?:clients|connections)|remaining connection slots are reserved",
         CatalogBusyError,
         "The catalog server has no free connection: lower `pool.size`, or allow it more connections.",
