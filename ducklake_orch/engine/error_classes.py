@@ -249,8 +249,8 @@ RULES = [
 ]
 
 _MYSQL = (
-    "DuckDB's SQL cannot do this on a MySQL catalog. Use `lake.write`, `lake.update`, `lake.delete` or `lake.maintain`,"
-    " which commit natively."
+    "DuckDB's extension cannot do this on a MySQL catalog. Use `lake.execute`, `lake.write`, `lake.update`,"
+    " `lake.delete` or `lake.maintain`, which commit without it."
 )
 _NO_ADDRESS = re.compile(
     r"(?:Unable to connect to Postgres at|Failed to connect to MySQL database with parameters) \"[^\"]*\": "

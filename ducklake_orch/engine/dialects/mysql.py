@@ -24,6 +24,7 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
 
     extension = "mysql"
     create_commits = True
+    drafts_sql = True
     stores_comments = False
     keeps_rows = False
     cache_reset = "CALL mysql_clear_cache()"
