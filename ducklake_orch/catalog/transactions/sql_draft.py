@@ -20,7 +20,9 @@ from ducklake_orch.catalog.metadata import (
     Token,
     absolute_paths,
     folder_name,
+    inlines,
     parse_tokens,
+    refuse_reserved,
     table_folders,
     text,
 )
@@ -34,7 +36,7 @@ from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.stored_files import remove_unused
-from ducklake_orch.errors import DuckLakeOrchError
+from ducklake_orch.errors import DataError, DuckLakeOrchError, StatementError
 
 log = logging.getLogger("ducklake_orch")
 _WORD = re.compile(r'"(?:[^"]|"")*"|[\w$]+')
@@ -96,12 +98,28 @@ class DraftedSql:
         """
         with planning(self.draft.config, f"Reading what {self.write.purpose} did", reads=True) as drafted:
             changes = list(_Changes(self.draft, drafted))
+        self._refuse_reserved(changes)
         for change in changes:
             self.draft.tables.setdefault(change.table.key, None)
         self.draft.recording.changes += changes
         if changes:
             publish(self.draft, self.write)
         self.write.after = self.write.after or self.write.before
+
+    def _refuse_reserved(self, changes: Sequence[TableChange]) -> None:
+        """Refuse new columns whose names the extension cannot inline, by the options of the lake, not of the draft."""
+        try:
+            with self.draft.reading_lake("Checking the names of new columns") as metadata:
+                for change in changes:
+                    known = change.known.columns if change.known else ()
+                    new = [column for column in change.target.columns if column not in known]
+                    options = change.known.options if change.known else metadata.options(change.target.schema_id)
+                    table = replace(change.target, options=options)
+                    refuse_reserved(new, inlines=inlines(self.draft.lake, table))
+            return
+        except DataError as error:
+            failure = StatementError(error.message, remedy=error.remedy)
+        raise failure
 
 
 class _Changes:
