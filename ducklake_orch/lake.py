@@ -90,8 +90,10 @@ class DuckLake(
             >>> lake.execute(["BEGIN", "DELETE FROM orders WHERE id = 1", "COMMIT"]).raise_for_error().executed
             3
         """
+        from ducklake_orch.catalog.transactions import draft_sql
         from ducklake_orch.engine.dialects import dialect_of
-        from ducklake_orch.engine.execute import Request, execute, only_reads
+        from ducklake_orch.engine.execute import execute, only_reads
+        from ducklake_orch.engine.execute_request import Request
 
         lake = self.sibling(use) if use is not None and use != self.config.name else self
         seconds = None if timeout is None else read_argument("timeout", parse_duration, timeout).total_seconds()
@@ -101,7 +103,7 @@ class DuckLake(
             # The file is open to one writer or to many readers.
             read_only = read_only or only_reads(commands)
         snapshot = lake._snapshot_of(tag, snapshot, as_of)
-        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of))
+        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of), draft_sql)
 
     @staticmethod
     def list_lakes(catalog: Catalog | str) -> list[LakeEntry]:

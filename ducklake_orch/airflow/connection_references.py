@@ -7,13 +7,16 @@ from urllib.parse import quote
 
 from airflow.sdk import Connection
 
-from ducklake_orch.config.catalogs import LIBPQ_PARAMETERS
+from ducklake_orch.config.catalogs import LIBPQ_PARAMETERS, SSL_FILES
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.errors import ConfigError
 
 _CATALOGS = {"postgres": "postgres", "mysql": "mysql"}
 # Names of parameters in their extra, mapped to fields of a catalog.
-_CATALOG_EXTRA = {"postgres": {"sslmode": "sslmode", "options": "options"}, "mysql": {"ssl_mode": "ssl_mode"}}
+_CATALOG_EXTRA = {
+    "postgres": {"sslmode": "sslmode", "options": "options"},
+    "mysql": {name: name for name in ("ssl_mode", *SSL_FILES)},
+}
 # Parameters of Airflow's own hooks, which do not affect the server or the login.
 _CLIENT_ONLY = {
     "postgres": ("cursor", "sqlalchemy_scheme", "sqlalchemy_query", "enable_log_db_messages"),
@@ -87,9 +90,18 @@ def _catalog_extra(connection: Connection, kind: str) -> Fields:
         fields |= {"parameters": parameters} if parameters else {}
     elif "ssl_mode" in fields:
         fields["ssl_mode"] = str(fields["ssl_mode"]).lower()
+    if kind == "mysql" and (files := _certificates(extra.get("ssl"))):
+        fields, known = fields | files, known | {"ssl": "ssl"}
     supported = {*known, *_CLIENT_ONLY[kind], *fields.get("parameters", ())}
     _refuse(connection, [name for name in extra if name not in supported])
     return fields
+
+
+def _certificates(ssl: Any) -> Fields | None:
+    """Return the fields of what Airflow's own hook for MySQL calls `ssl`; None if it is more than files."""
+    given = json.loads(ssl) if isinstance(ssl, str) else ssl
+    is_files = isinstance(given, dict) and all(f"ssl_{name}" in SSL_FILES for name in given)
+    return {f"ssl_{name}": path for name, path in given.items()} if is_files else None
 
 
 def _refuse(connection: Connection, names: Iterable[str]) -> None:

@@ -5,15 +5,23 @@ here share one connection. Their writes wait for the catalog's lock and carry a 
 ducklake-orch.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
+from ducklake_orch.catalog.transactions import draft_sql
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.drafted_sql import (
+    UnpublishableError,
+    commit_sql,
+    drafted_transaction,
+    refuse_in_draft,
+    refuse_prepared_maintenance,
+)
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
 from ducklake_orch.engine.quoting import identifier
@@ -59,6 +67,9 @@ class HookConnection:
         self._write: Write | None = None
         self._reads = False
         self._lock = ExitStack()
+        # Where the transaction runs in a draft: what commits it, and its statements with their parameters.
+        self._publish: Callable[[], None] | None = None
+        self._done: list[tuple[Command, Parameters]] = []
 
     @property
     def locks_the_catalog(self) -> bool:
@@ -71,12 +82,15 @@ class HookConnection:
 
     def commit(self) -> None:
         """Commit the open transaction, if any. If the answer is lost, the catalog tells whether it was committed."""
-        write, reads = self._write, self._reads
-        self._write, self._reads = None, False
+        write, reads, publish = self._write, self._reads, self._publish
+        self._write, self._reads, self._publish = None, False, None
         if write is None and not reads:
             return
         failure: DuckLakeOrchError | None = None
         with self._lock.pop_all():
+            if write is not None and publish is not None:
+                self._commit_draft(write, publish)
+                return
             try:
                 self._session.con.execute("COMMIT")
             except duckdb.Error as error:
@@ -87,12 +101,29 @@ class HookConnection:
         if failure is not None:
             raise failure
 
+    def _commit_draft(self, write: Write, publish: Callable[[], None]) -> None:
+        """Commit a transaction that ran in a draft; what cannot be committed from there runs again in the catalog."""
+        done = self._done
+        try:
+            self._session.con.run("COMMIT")
+            publish()
+            return
+        except UnpublishableError as error:
+            if not error.is_left_to_extension([command for command, _ in done if command.writes]):
+                raise
+
+        def run_again(_: Session) -> None:
+            for command, parameters in done:
+                self._run(command, parameters).kept()
+
+        commit(self._session, Write(write.purpose, write.info), run_again)
+
     def rollback(self) -> None:
         """Roll back the open transaction, if any."""
         with self._lock.pop_all():
             if self._write is not None or self._reads:
                 roll_back(self._session)
-            self._write, self._reads = None, False
+            self._write, self._reads, self._publish = None, False, None
 
     def close(self) -> None:
         """Roll back the open transaction, and release the session."""
@@ -143,17 +174,20 @@ class HookConnection:
                 return self._run(command, parameters)
             write = Write("a statement", self._info, marked=not command.sets_message)
             # COMMIT discards the result, so it is fetched before.
-            return commit(session, write, lambda _: self._run(command, parameters).kept())
+            return commit_sql(session, write, lambda _: self._run(command, parameters).kept(), [command], draft_sql)
         if writing and self._write is None:
             self.rollback()
-            self._begin(writing=True, marked=not command.sets_message)
+            self._begin(writing=True, marked=not command.sets_message, drafts=not command.lake_calls)
         elif not is_open:
             self._begin(writing=False, marked=False)
         if self._write is not None:
             self._write.marked = self._write.marked and not command.sets_message
+        if self._publish is not None:
+            refuse_in_draft(self._config, [command])
+            self._done.append((command, parameters))
         return self._run(command, parameters)
 
-    def _begin(self, *, writing: bool, marked: bool) -> None:
+    def _begin(self, *, writing: bool, marked: bool, drafts: bool = True) -> None:
         session = self._session
         if not writing:
             session.con.execute("BEGIN")
@@ -161,8 +195,13 @@ class HookConnection:
             return
         write = Write("a transaction", self._info, marked=marked)
         self._lock.enter_context(session.queue(write.purpose))
+        if drafts and dialect_of(self._config).drafts_sql:
+            self._publish = self._lock.enter_context(drafted_transaction(draft_sql(session, write, None)))
+            self._done = []
         session.con.execute("BEGIN")
         self._write = write
+        if self._publish is not None:
+            return
         write.before = current_snapshot(session)
         write.marked = marked and (bool(write.info.message) or not requires_message(session))
         if write.marked:  # else the engine checks that the statements set the message that the lake requires
@@ -175,6 +214,7 @@ class HookConnection:
                 "Maintenance needs its own transaction, but a transaction is open.",
                 remedy="Run it alone or with `autocommit=True`, or use DuckLakeMaintenanceOperator.",
             )
+        refuse_prepared_maintenance(self._config, command)
         self.rollback()
         session = self._session
         with session.queue("a maintenance call"):

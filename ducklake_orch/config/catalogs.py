@@ -40,6 +40,8 @@ LIBPQ_PARAMETERS = (
     "target_session_attrs",
     "tcp_user_timeout",
 )
+# Fields of `MySQLCatalog` that name files.
+SSL_FILES = ("ssl_ca", "ssl_cert", "ssl_key")
 
 
 class FileCatalog(UrlModel):
@@ -182,14 +184,32 @@ class MySQLCatalog(ServerCatalog):
     extensions: ClassVar[tuple[str, ...]] = ("mysql_scanner",)
     type: Literal["mysql"] = Field(default="mysql", description="Kind of the catalog.")
     ssl_mode: Literal["disabled", "preferred", "required", "verify_ca", "verify_identity"] | None = Field(
-        default=None, description="How the connection is encrypted."
+        default=None, description="How the connection is encrypted, and what of the server's certificate is verified."
     )
+    ssl_ca: HomePath | None = Field(
+        default=None, description="File of the certificate authority that the server's certificate must come from."
+    )
+    ssl_cert: HomePath | None = Field(default=None, description="File of the client's certificate; needs `ssl_key`.")
+    ssl_key: HomePath | None = Field(default=None, description="File of the private key of `ssl_cert`.")
+
+    @model_validator(mode="after")
+    def _certificates_fit(self) -> Self:
+        files = {name: getattr(self, name) for name in SSL_FILES}
+        if self.secret_name and (given := [name for name, path in files.items() if path is not None]):
+            raise ValueError(f"`secret_name` and `{given[0]}` exclude each other: give one")
+        if (self.ssl_cert is None) != (self.ssl_key is None):
+            raise ValueError("`ssl_cert` and `ssl_key` belong together: give both")
+        if self.ssl_ca is None and not self.secret_name and (self.ssl_mode or "").startswith("verify"):
+            raise ValueError(f"`ssl_mode` = `{self.ssl_mode}` needs `ssl_ca`, the certificate authority to trust")
+        if self.ssl_mode == "disabled" and any(files.values()):
+            raise ValueError("`ssl_mode` = `disabled` uses no certificates: leave out `ssl_ca`, `ssl_cert`, `ssl_key`")
+        return self
 
     @classmethod
     def url_fields(cls, url: str) -> dict[str, Any]:
         """Read `mysql://user:password@host:port/database?ssl_mode=…`."""
         parts = split_url(url, raw_password=True)
-        refuse_unknown(url, parts.query, {"ssl_mode", "secret_name", "host"})
+        refuse_unknown(url, parts.query, {"ssl_mode", *SSL_FILES, "secret_name", "host"})
         return parts.login_fields() | {k: v.lower() if k == "ssl_mode" else v for k, v in parts.query.items()}
 
     def to_url(self, *, reveal: bool = False) -> str:
@@ -205,6 +225,7 @@ class MySQLCatalog(ServerCatalog):
             query={
                 "host": self.host if folder else None,
                 "ssl_mode": self.ssl_mode,
+                **{name: None if (path := getattr(self, name)) is None else str(path) for name in SSL_FILES},
                 "secret_name": self.secret_name,
             },
             reveal=reveal,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ducklake_orch.config.catalogs import CATALOGS
+from ducklake_orch.config.catalogs import CATALOGS, SSL_FILES
 from ducklake_orch.config.interpolation import has_reference, interpolate
 from ducklake_orch.config.lake import default_storage
 from ducklake_orch.config.nearest import nearest
@@ -137,12 +137,12 @@ class Document:
         if isinstance(written, Sourced) and isinstance(url, Sourced):
             _refuse_bare_word(what, written, str(url.value), names)
         expanded = expand_url(what, resolved)
-        path = expanded.get("path")
-        if isinstance(path, Sourced) and isinstance(path.value, str):
-            return expanded | {
-                "path": Sourced(str(self.folder / os.path.expanduser(path.value)), path.origin, path.place)
-            }
-        return expanded
+        paths: Tree = {
+            key: Sourced(str(self.folder / os.path.expanduser(path.value)), path.origin, path.place)
+            for key, path in expanded.items()
+            if key in ("path", *SSL_FILES) and isinstance(path, Sourced) and isinstance(path.value, str)
+        }
+        return expanded | paths
 
 
 def _refuse_bare_word(what: str, written: Sourced, url: str, names: Mapping[str, Node]) -> None:

@@ -154,6 +154,9 @@ class MySQLCatalog(_Server):
 
     type: Literal["mysql"] = "mysql"
     ssl_mode: str | None = None
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
 
 
 class MotherDuckCatalog(Part):

@@ -146,6 +146,11 @@ RULES = [
         "Check user and password of the catalog {catalog}.",
     ),
     Rule(
+        r"TLS/SSL error: (?:.*certificate|.*unknown ca|.*no such file|.*permission denied|.*key values mismatch|.*PEM)",
+        AuthenticationError,
+        "Check `ssl_ca` (whom to trust), `ssl_cert` and `ssl_key` (the client's own) of the catalog {catalog}.",
+    ),
+    Rule(
         r"too many (?:clients|connections)|remaining connection slots are reserved",
         CatalogBusyError,
         "The catalog server has no free connection: lower `pool.size`, or allow it more connections.",
@@ -244,8 +249,8 @@ RULES = [
 ]
 
 _MYSQL = (
-    "DuckDB's SQL cannot do this on a MySQL catalog. Use `lake.write`, `lake.update`, `lake.delete` or `lake.maintain`,"
-    " which commit natively."
+    "DuckDB's extension cannot do this on a MySQL catalog. Use `lake.execute`, `lake.write`, `lake.update`,"
+    " `lake.delete` or `lake.maintain`, which commit without it."
 )
 _NO_ADDRESS = re.compile(
     r"(?:Unable to connect to Postgres at|Failed to connect to MySQL database with parameters) \"[^\"]*\": "

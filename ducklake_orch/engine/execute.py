@@ -3,17 +3,26 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
+from typing import Any
 
 import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.attach import Access
+from ducklake_orch.engine.drafted_sql import (
+    OpenDraft,
+    commit_sql,
+    drafted_transaction,
+    is_drafted,
+    refuse_in_draft,
+    refuse_prepared_maintenance,
+    transactions_of,
+)
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.exactly_once import Write, commit, end_users_commit, requires_message, roll_back
+from ducklake_orch.engine.exactly_once import Write, end_users_commit, requires_message, roll_back
+from ducklake_orch.engine.execute_request import Request
 from ducklake_orch.engine.introspection import NO_SUMMARY, summary
 from ducklake_orch.engine.missing_snapshots import with_retained
 from ducklake_orch.engine.retention_floors import refuse_below_floor
@@ -35,27 +44,9 @@ from ducklake_orch.results import CommandResult, CommitInfo, ExecuteResult
 log = logging.getLogger("ducklake_orch")
 
 
-@dataclass(frozen=True)
-class Request:
-    """The arguments of `lake.execute`."""
-
-    atomic: bool = False
-    on_error: Literal["stop", "continue"] = "stop"
-    max_rows: int | None = 1000
-    params: Mapping[str, Any] | Sequence[Any] | None = None
-    timeout: float | None = None
-    force: bool = False
-    commit: CommitInfo | None = None
-
-    def __post_init__(self) -> None:
-        if self.on_error not in ("stop", "continue"):
-            known = nearest(self.on_error, ["stop", "continue"])
-            raise ConfigError(f"`on_error` = {self.on_error!r} is unknown.", remedy=known)
-        if self.max_rows is not None and self.max_rows < 0:
-            raise ConfigError(f"`max_rows` = {self.max_rows} is negative.", remedy="None keeps all rows.")
-
-
-def execute(config: LakeConfig, commands: str | Sequence[str], request: Request, access: Access) -> ExecuteResult:
+def execute(
+    config: LakeConfig, commands: str | Sequence[str], request: Request, access: Access, open_draft: OpenDraft
+) -> ExecuteResult:
     """Run commands; raise only if the lake cannot be opened or the request is invalid."""
     started = time.monotonic()
     if not isinstance(commands, str | Sequence):
@@ -64,7 +55,7 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
     scripts = [commands] if isinstance(commands, str) else list(commands)
     with open_session(config, access) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)
-        run = _Run(session, request, limit)
+        run = _Run(session, request, limit, open_draft, [command.sql for command in todo])
         results = run.atomically(todo) if request.atomic else run.one_by_one(todo)
         results = [_with_retained(session, result) for result in results]
         lake, committed = _summary(session)
@@ -73,7 +64,7 @@ def execute(config: LakeConfig, commands: str | Sequence[str], request: Request,
         command_count=len(results),
         executed=sum(result.status != "skipped" for result in results),
         duration_s=time.monotonic() - started,
-        commands=[_settled(result, committed) for result in results],
+        commands=[_settled(result, max(committed or 0, run.published)) for result in results],
         lake={"name": config.name, "catalog": config.catalog.to_url()} | lake,
     )
 
@@ -124,23 +115,34 @@ def _with_retained(session: Session, result: CommandResult) -> CommandResult:
     return replace(result, error=with_retained(result.error, session.con.unwrap(), session.config, doing))
 
 
-def _settled(result: CommandResult, committed: int | None) -> CommandResult:
+def _settled(result: CommandResult, committed: int) -> CommandResult:
     """Fill in the snapshot of the last write, for which no separate query was run."""
     if result.status != "ok" or result.snapshot_before is None or result.snapshot_after is not None:
         return result
-    return replace(result, snapshot_after=max(committed or 0, result.snapshot_before))
+    return replace(result, snapshot_after=max(committed, result.snapshot_before))
 
 
 class _Run:
     """One call of `execute`."""
 
-    def __init__(self, session: Session, request: Request, limit: TimeLimit) -> None:
+    def __init__(
+        self, session: Session, request: Request, limit: TimeLimit, open_draft: OpenDraft, texts: Sequence[str]
+    ) -> None:
         self._session = session
         self._request = request
         self._limit = limit
+        self._open_draft = open_draft
+        # Of all commands: a prepared statement names its tables in another command.
+        self._texts = texts
         # The transaction that the commands began themselves, while it is open.
         self._open: Write | None = None
         self._begun_at = 0
+        # Where the commands begin transactions that run in drafts; the draft of the open one, and what commits it.
+        self._drafted: set[int] = set()
+        self._draft = ExitStack()
+        self._publish: Callable[[], None] | None = None
+        # The snapshot of the last transaction of the commands that was committed from a draft.
+        self.published = 0
 
     def one_by_one(self, todo: Sequence[Command]) -> list[CommandResult]:
         """Run each command in its own transaction, or in the transactions that the commands begin themselves."""
@@ -148,12 +150,16 @@ class _Run:
         queued = own_transactions and self._session.access.writable
         lock = self._session.queue(f"a transaction of {len(todo)} commands") if queued else nullcontext()
         try:
-            with lock:
+            for index, commands in transactions_of(todo):
+                if is_drafted(self._session, commands):
+                    refuse_in_draft(self._session.config, commands)
+                    self._drafted.add(index)
+            with lock, self._draft:
                 results = self._each(todo)
                 if own_transactions:
                     self._end_open_transaction(results, todo)
                 return results
-        except DuckLakeOrchError as error:  # the wait for the writers' lock timed out
+        except DuckLakeOrchError as error:  # the wait for the writers' lock timed out, or a transaction is refused
             return [self._failed(0, todo[0], error), *(self._skipped(i, c) for i, c in enumerate(todo) if i)]
 
     def _each(self, todo: Sequence[Command]) -> list[CommandResult]:
@@ -181,6 +187,8 @@ class _Run:
         if not ended:
             roll_back(self._session)
             self._open = None
+        self._draft.close()
+        self._publish = None
         for index in range(self._begun_at, len(results) - 1):
             results[index] = self._skipped(index, todo[index])
         return not ended
@@ -226,11 +234,12 @@ class _Run:
             self._open.marked = self._open.marked and not command.sets_message
             return run(session)
         if command.writes and session.access.writable:
-            return commit(session, write, run, settle=not last)
+            return commit_sql(session, write, run, [command], self._open_draft, texts=self._texts, settle=not last)
         return run(session) if command.own_transaction else self._read(run, write)
 
     def _maintain(self, index: int, command: Command, write: Write) -> CommandResult:
         session = self._session
+        refuse_prepared_maintenance(session.config, command)
         queued = session.access.writable and self._open is None
         with session.queue(write.purpose) if queued else nullcontext():
             if not self._request.force:
@@ -246,15 +255,28 @@ class _Run:
         """Run a user's own BEGIN, COMMIT or ROLLBACK; the transaction carries a write id, like ducklake-orch's own."""
         session = self._session
         if command.transaction == "begin":
+            if index in self._drafted:
+                opening = self._open_draft(session, write, self._texts)
+                self._publish = self._draft.enter_context(drafted_transaction(opening))
             result = self._run(index, command)
             self._open = write
             write.before = current_snapshot(session)
+            if self._publish is not None:
+                return result
             if session.access.writable and (write.info.message or not requires_message(session)):
                 session.con.execute(write.set_message(session.config.alias))
             else:
                 write.marked = False  # the commands must set a message themselves; the engine checks that
             return result
         self._open = None
+        if self._publish is not None:
+            publish, self._publish = self._publish, None
+            with self._draft:
+                result = self._run(index, command)
+                if command.transaction == "commit":
+                    publish()
+                    self.published = write.after or 0
+            return result
         if command.transaction == "rollback":
             return self._run(index, command)
         try:
@@ -302,7 +324,7 @@ class _Run:
         failed = next((i for i, command in enumerate(todo) if command.error), 0)
         if failure is None:
             try:
-                commit(self._session, write, work, settle=False)
+                commit_sql(self._session, write, work, todo, self._open_draft, settle=False)
                 return [replace(result, snapshot_before=write.before, snapshot_after=write.after) for result in done]
             except (duckdb.Error, DuckLakeOrchError) as error:
                 failure, failed = error, min(len(done), len(todo) - 1)

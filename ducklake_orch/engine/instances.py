@@ -95,6 +95,11 @@ class Instance:
         finally:
             self.root.close()
 
+    def forget(self, alias: str) -> None:
+        """Detach the lake alone, so that another one can have its name; connections stay in whatever has the name."""
+        self.root.execute(f"DETACH DATABASE IF EXISTS {identifier(alias)}")
+        self.attached = False
+
     def detach(self, config: LakeConfig) -> None:
         """Detach the lake and the queue's own connection."""
         if self.entered is not None:

@@ -136,6 +136,18 @@ def attach(config: LakeConfig, access: Access, instance: Instance, *, entering: 
         raise
 
 
+def attach_in_place(config: LakeConfig, access: Access, instance: Instance) -> None:
+    """Attach an existing lake to an instance whose connections are in a lake of that name; retry as `attach` does."""
+    for name in config.required_extensions:
+        load_extension(instance.root, name)
+
+    def attempt(_: int) -> None:
+        instance.forget(config.alias)  # after a lost answer, the engine may keep a lake that it failed to attach
+        _run_attach(config, access, instance, create=False, entering=False)
+
+    retrying(config.retry, f"attaching lake `{config.name}`", attempt, attempts_for=_attach_attempts)
+
+
 def _attach_attempts(error: DuckLakeOrchError) -> int:
     # An unreachable server or a wrong password is worth one retry, not two minutes of them.
     return 2 if isinstance(error, CatalogUnreachableError | AuthenticationError) else by_family(error)

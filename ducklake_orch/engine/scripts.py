@@ -62,6 +62,16 @@ _EXPLAINED_WRITE = re.compile(
 _OUTSIDE_DDL = re.compile(
     r"\s*(?:CREATE|DROP|ALTER)\b.*?\b(?:TEMP|TEMPORARY|SECRET|memory)\b", re.IGNORECASE | re.DOTALL
 )
+_READS_HISTORY = re.compile(
+    r"\bAT\s*\(\s*(?:VERSION|TIMESTAMP)\b|(?:\bFROM|\bJOIN|,)\s+(?:[\w\"]+\.)*(?:ducklake_)?"
+    r"(?:snapshots|table_changes|table_insertions|table_deletions|last_committed_snapshot)\s*\(",
+    re.IGNORECASE,
+)
+_LEAVES_TABLES = re.compile(
+    r"\s*(?:CREATE|DROP|ALTER)\s+(?:OR\s+REPLACE\s+)?(?:PERSISTENT\s+)?"
+    r"(?:TEMP|TEMPORARY|SCHEMA|VIEW|MACRO|FUNCTION|SECRET)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,22 @@ class Command:
     def writes(self) -> bool:
         """Whether it can change the lake and must therefore wait in the writers' queue."""
         return self.kind in ("ddl", "dml", "maintenance") or bool(self.calls & _OPTION_CALLS)
+
+    @property
+    def changes_tables(self) -> bool:
+        """Whether it is a statement that can change a table of the lake, other than by dropping its schema."""
+        is_statement = self.kind in ("ddl", "dml") and not self.calls & _WRITING_CALLS.keys()
+        return is_statement and not _LEAVES_TABLES.match(_NOISE.sub(" ", self.sql))
+
+    @property
+    def lake_calls(self) -> frozenset[str]:
+        """The functions it calls that change files, options or snapshots of the lake."""
+        return self.calls & (_WRITING_CALLS.keys() | _OPTION_CALLS | MAINTENANCE)
+
+    @property
+    def reads_history(self) -> bool:
+        """Whether it reads earlier snapshots of the lake, or lists snapshots."""
+        return bool(_READS_HISTORY.search(_NOISE.sub(" ", self.sql)))
 
     @property
     def sets_message(self) -> bool:

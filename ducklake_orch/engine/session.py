@@ -18,7 +18,7 @@ from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import Check
-from ducklake_orch.engine.opening import attach, catalog_queue, enter, folders, refuse_missing
+from ducklake_orch.engine.opening import attach, attach_in_place, catalog_queue, enter, folders, refuse_missing
 from ducklake_orch.engine.phases import waiting
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.errors import DuckLakeOrchError
@@ -98,6 +98,26 @@ class Session:
         self.instance.detach(self.config)
         attach(self.config, self.access, self.instance, entering=entered)
         self.broken = False
+
+    @contextlib.contextmanager
+    def attached_to(self, other: LakeConfig) -> Iterator[None]:
+        """Attach another lake under the name of this one for a block.
+
+        The connection stays the same, with its settings and temporary tables, and the session keeps the writers' lock.
+        """
+        con, instance = self.con, self.instance
+        try:
+            attach_in_place(other, Access(), instance)
+            yield
+        finally:
+            try:
+                con.interrupt()  # after Ctrl-C the statement's threads keep running, and ROLLBACK would wait for them
+                with contextlib.suppress(duckdb.TransactionException):  # no transaction is open
+                    con.execute("ROLLBACK")
+                attach_in_place(self.config, self.access, instance)
+            except (duckdb.Error, DuckLakeOrchError):
+                self.broken = True
+                raise
 
 
 @contextlib.contextmanager

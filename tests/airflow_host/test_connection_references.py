@@ -1,5 +1,6 @@
 """Settings of referenced connections are used or refused by name, and their secrets are masked."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,11 +23,15 @@ def test_tls_settings_of_a_referenced_connection_are_kept(connect: Connect) -> N
     assert isinstance(catalog, PostgresCatalog)
     assert catalog.sslmode == "verify-full"
     assert catalog.parameters == {"sslrootcert": "/ca.pem", "sslcert": "/c.pem", "sslkey": "/k.pem"}
-    connect("my", "mysql", host="db", schema="lake", extra={"ssl_mode": "VERIFY_CA", "charset": "utf8mb4"})
+    ssl = {"ssl": {"ca": "/ca.pem", "cert": "/c.pem", "key": "/k.pem"}}
+    connect("my", "mysql", host="db", schema="lake", extra={"ssl_mode": "VERIFY_CA", "charset": "utf8mb4"} | ssl)
     connect(extra={"catalog_conn_id": "my", "storage": "/data"})
     other = DuckLakeHook().lake().config.catalog
     assert isinstance(other, MySQLCatalog)
-    assert other.ssl_mode == "verify_ca"
+    assert (other.ssl_mode, other.ssl_ca, other.ssl_cert, other.ssl_key) == (
+        "verify_ca",
+        *map(Path, ssl["ssl"].values()),
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +39,7 @@ def test_tls_settings_of_a_referenced_connection_are_kept(connect: Connect) -> N
     [
         ("postgres", {"iam": True}, "iam"),
         ("postgres", {"sslpassword": "canary"}, "sslpassword"),
-        ("mysql", {"ssl": {"ca": "/ca.pem"}}, "ssl"),
+        ("mysql", {"ssl": {"ca": "/ca.pem", "cipher": "x"}}, "ssl"),
         ("mysql", {"unix_socket": "/run/mysqld.sock"}, "unix_socket"),
         ("wasb", {"sas_token": "?sv=canary"}, "sas_token"),
         ("wasb", {"extra__wasb__sas_token": "?sv=canary"}, "extra__wasb__sas_token"),

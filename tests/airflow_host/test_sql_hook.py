@@ -74,6 +74,29 @@ def test_a_catalog_on_a_server_keeps_schemas_apart(connect: Connect, make_lake: 
     assert sales.inspector.get_table_names() == ["t"]
 
 
+@pytest.mark.parametrize("backend", [Backend(MYSQL, LOCAL)], indirect=True, ids=str)
+def test_a_hook_changes_tables_of_a_mysql_lake(connect: Connect, make_lake: MakeLake, backend: Backend) -> None:
+    lake = make_lake()
+    catalog = {"url": lake.config.catalog.to_url(reveal=True)}
+    connect(extra={"catalog": catalog, "storage": str(lake.config.data_path), "create_if_missing": True})
+    hook = DuckLakeHook()
+    hook.run("CREATE TABLE t (a BIGINT, b VARCHAR)")
+    hook.run("INSERT INTO t VALUES (1, 'a'), (2, 'b')", autocommit=True)
+    hook.run(["UPDATE t SET b = 'x' WHERE a = 1", "INSERT INTO t SELECT a + 10, b FROM t", "DELETE FROM t WHERE a = 2"])
+    assert hook.get_records("FROM t ORDER BY a") == [(1, "x"), (11, "x"), (12, "b")]
+    assert [snapshot.snapshot_id for snapshot in lake.table("t").history()] == [3, 2, 1]
+    hook.run("CREATE VIEW v AS FROM t")  # in a transaction of its own, which the extension runs
+    hook.run("CALL ducklake_set_option('ducklake_default', 'parquet_version', 2)")
+    with hook.get_conn() as connection:
+        cursor = connection.cursor()
+        cursor.execute("UPDATE t SET a = a + 1 WHERE a > 10")
+        assert cursor.rowcount == 2
+        connection.rollback()
+    with pytest.raises(UnsupportedStatementError, match="command of its own"):
+        hook.run("INSERT INTO t VALUES (9, 'i'); CREATE VIEW w AS FROM t")
+    assert hook.get_records("SELECT a FROM v ORDER BY a") == [(1,), (11,), (12,)]
+
+
 def test_a_connection_that_opens_again_stays_in_its_schema(hook: DuckLakeHook) -> None:
     with DuckLakeHook(schema="sales").get_conn() as connection:
         connection.autocommit = True

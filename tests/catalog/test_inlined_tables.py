@@ -22,6 +22,12 @@ def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in lake.execute(sql).raise_for_error().rows]
 
 
+def run_in_engine(lake: DuckLake, sql: str) -> None:
+    """Run a statement by the extension alone: on MySQL, `execute` inlines no rows."""
+    with lake.connect() as con:
+        con.execute(sql)
+
+
 @catalogs(sql_writes=True)
 def test_the_engine_inlines_rows_after_columns_were_added_and_promoted(lake: DuckLake) -> None:
     lake.execute(["CREATE TABLE t (i UTINYINT, s VARCHAR)", "INSERT INTO t VALUES (1, 'a')"]).raise_for_error()
@@ -85,11 +91,11 @@ VALUES = {
 def test_an_empty_table_with_added_columns_keeps_the_first_inserted_row(lake: DuckLake) -> None:
     typed = [f"CAST({value} AS {kind})" for kind, value in VALUES.items()]
     columns = ", ".join(f"c{n} {kind}" for n, kind in enumerate(VALUES))
-    lake.execute(f"CREATE TABLE t ({columns})").raise_for_error()
+    run_in_engine(lake, f"CREATE TABLE t ({columns})")
     added = pa.table({"more": pa.array([], pa.string())})
     lake.write(added, "t", mode="append", schema_evolution="add")
     assert lake.fsck(deep=True).findings == []
-    lake.execute(f"INSERT INTO t VALUES ({', '.join(typed)}, 'x')").raise_for_error()
+    run_in_engine(lake, f"INSERT INTO t VALUES ({', '.join(typed)}, 'x')")
     assert lake.snapshots()[0].changes == ["inlined_insert:1"]
     same = " AND ".join(f"c{n} = {value}" for n, value in enumerate(typed))
     assert rows(lake, f"SELECT {same}, more FROM t") == [(True, "x")]
@@ -110,7 +116,7 @@ def test_tables_may_have_more_columns_than_a_catalog_table(lake: DuckLake) -> No
 @catalogs(sql_writes=False)
 def test_columns_with_names_that_mysql_refuses_are_added(lake: DuckLake) -> None:
     for number, names in enumerate((["x" * 65], ["a`b"], ["a\\b"], ["ends "], ["\N{GRINNING FACE}"], ["É", "é"])):
-        lake.execute(f"CREATE TABLE t{number} (i INTEGER)").raise_for_error()
+        run_in_engine(lake, f"CREATE TABLE t{number} (i INTEGER)")
         new = pa.table({"i": pa.array([1], pa.int32())} | {name: ["x"] for name in names})
         lake.write(new, f"t{number}", mode="append", schema_evolution="add")
         assert rows(lake, f"FROM t{number}") == [(1, *("x" for _ in names))]
@@ -122,15 +128,15 @@ def test_columns_with_names_that_mysql_refuses_are_added(lake: DuckLake) -> None
 def test_an_inlined_table_left_by_a_killed_process_does_not_block_writes(lake: DuckLake) -> None:
     empty = pa.table({"i": pa.array([], pa.int32())})
     for table in "tu":
-        lake.execute(f"CREATE TABLE {table} (i INTEGER)").raise_for_error()
+        run_in_engine(lake, f"CREATE TABLE {table} (i INTEGER)")
         lake.write(empty, table, mode="append")  # DuckDB caches the server's tables here
         with_column = empty.append_column("left", pa.array([], pa.int64()))
         assert dies_at("commit.before", lambda: lake.write(with_column, table, mode="append", schema_evolution="add"))  # noqa: B023
         if table == "t":
             lake.write(empty.append_column("s", pa.array([], pa.string())), "t", mode="append", schema_evolution="add")
         else:
-            lake.execute("ALTER TABLE u ADD COLUMN s VARCHAR").raise_for_error()
-        lake.execute(f"INSERT INTO {table} VALUES (1, 'x')").raise_for_error()
+            run_in_engine(lake, "ALTER TABLE u ADD COLUMN s VARCHAR")
+        run_in_engine(lake, f"INSERT INTO {table} VALUES (1, 'x')")
         assert rows(lake, f"FROM {table}") == [(1, "x")]
         assert lake.read(table).to_pylist() == [{"i": 1, "s": "x"}]
     assert [finding.code for finding in lake.fsck(deep=True).findings] == ["inlined-table-left-behind"]

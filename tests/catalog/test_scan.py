@@ -222,7 +222,9 @@ def test_inlined_rows_of_every_type_equal_those_that_the_engine_reads(lake: Duck
     values = ", ".join(value for _, value in kinds.values())
     empty = ", ".join("NULL" for _ in kinds)
     script = [f"CREATE TABLE t ({columns})", f"INSERT INTO t VALUES ({values}), ({empty})"]
-    lake.execute(script).raise_for_error()
+    with lake.connect() as con:  # the engine, which inlines rows on MySQL, too
+        for statement in script:
+            con.execute(statement)
     assert plan(lake).files == ()
     check_every_snapshot(lake, 1)
 
@@ -249,11 +251,13 @@ def test_inlined_rows_of_earlier_schemas_get_current_names_types_and_defaults(la
 def test_a_plan_sees_the_first_inlined_deletions_of_another_session(make_lake: MakeLake) -> None:
     """The first such delete creates the table of inlined deletions. MySQL's client does not notice a new table."""
     lake, other = make_lake(), make_lake(alias="elsewhere")
-    lake.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)").raise_for_error()
+    with lake.connect() as con:
+        con.execute("CREATE TABLE t AS SELECT range AS i FROM range(50)")
     with opened(lake) as metadata:
         table = metadata.table(table_name("t"), 1)
         assert count(metadata, table, 1) == 50
-        other.execute("DELETE FROM t WHERE i < 2").raise_for_error()
+        with other.connect() as con:
+            con.execute("DELETE FROM t WHERE i < 2")
         metadata.con.execute("BEGIN")
         found = plan_scan(metadata, table, 2)
         assert found.inlined_deletes == {found.files[0].data_file_id: (0, 1)}

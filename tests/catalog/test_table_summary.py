@@ -75,7 +75,8 @@ def test_table_statistics_summarize_the_files(partitioned_lake: DuckLake) -> Non
     assert columns["ts"].max == "2025-01-31 00:00:00"
     assert str(found).startswith("main.t at snapshot 3: 100 rows in 4 files")
     with partitioned_lake.connect_metadata(read_only=False) as con:
-        con.execute("DELETE FROM ducklake_file_column_stats WHERE column_id = 1 AND data_file_id = 0")
+        first = con.execute("SELECT min(data_file_id) FROM ducklake_data_file").fetchall()[0][0]
+        con.execute(f"DELETE FROM ducklake_file_column_stats WHERE column_id = 1 AND data_file_id = {first}")
     unknown = partitioned_lake.table("t").stats().columns[0]
     assert (unknown.min, unknown.max, unknown.nulls, unknown.values) == (None, None, None, None)
 

@@ -202,9 +202,10 @@ def test_a_lost_commit_answer_is_looked_up_on_mysql(mariadb: MariaDBServer, tmp_
         url = through(proxy, mariadb.url("lost_answer"), mariadb.port)
         lake = DuckLake.from_url("lake", catalog=url, storage=str(tmp_path))
         lake.execute("SELECT 1").raise_for_error()
-        proxy.lose_answer_to(b"COMMIT")
-        lake.execute("INSERT INTO t VALUES (1)").raise_for_error()
-    assert direct.execute("SELECT count(*) AS n FROM t").rows == [{"n": 1}]
+        for number, after in enumerate((b"", b"inserted_into_table")):  # of the attached lake, of the INSERT
+            proxy.lose_answer_to(b"COMMIT", after=after)
+            lake.execute(f"INSERT INTO t VALUES ({number})").raise_for_error()
+    assert direct.execute("SELECT count(*) AS n FROM t").rows == [{"n": 2}]
 
 
 def test_a_server_that_stays_down_after_the_commit_is_an_unknown_outcome(

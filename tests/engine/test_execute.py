@@ -16,8 +16,6 @@ import pytest
 from ducklake_orch import CommitInfo, DuckLake, errors
 from ducklake_orch.engine.scripts import split
 from ducklake_orch.engine.session import open_session
-from tests.support.backends import catalogs
-from tests.support.lakes import MakeLake
 
 
 @pytest.fixture
@@ -352,18 +350,6 @@ def test_use_selects_another_lake_in_the_same_catalog_file(tmp_path: Path) -> No
     assert DuckLake.from_toml(file, lake="b").exists("only_in_b")
     with pytest.raises(errors.ConfigError, match="was not read from a configuration file"):
         DuckLake.local(tmp_path / "x").execute("SELECT 1", use="b")
-
-
-@catalogs(sql_writes=False)
-def test_an_error_for_unsupported_sql_on_mysql_names_the_verb_that_works(make_lake: MakeLake) -> None:
-    lake = make_lake()
-    lake.execute("CREATE TABLE t (i INT)").raise_for_error()
-    lake.execute("INSERT INTO t VALUES (1)").raise_for_error()
-    for sql in ("INSERT INTO t VALUES (2)", "UPDATE t SET i = 3"):
-        error = lake.execute(sql).commands[0].error
-        assert isinstance(error, errors.UnsupportedStatementError)
-        assert "lake.write" in str(error)
-    assert lake.execute("SELECT i FROM t").rows == [{"i": 1}]
 
 
 def test_a_statement_that_the_parser_expands_stays_one_command(tmp_path: Path) -> None:

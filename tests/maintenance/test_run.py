@@ -148,7 +148,8 @@ def test_steps_of_one_run_keep_each_others_results(lake: DuckLake) -> None:
 def test_rows_that_the_engine_inlined_on_mysql_are_flushed(lake: DuckLake) -> None:
     lake.create_table("t", {"k": "BIGINT", "v": "VARCHAR", "d": "DECIMAL(9, 2)", "at": "TIMESTAMP"})
     values = "(1, 'it''s é', 1.50, TIMESTAMP '2026-01-02 03:04:05'), (2, 'NULL', NULL, NULL)"
-    lake.execute(f"INSERT INTO t VALUES {values}").raise_for_error()
+    with lake.connect() as con:
+        con.execute(f"INSERT INTO t VALUES {values}")
     wanted, past, ids = contents(lake), history(lake), row_ids(lake)
     plan = lake.plan_maintenance(operations=["flush"])
     report = lake.maintain(plan).raise_for_error()

@@ -66,12 +66,18 @@ class MariaDBServer(Server):
                 # Listing the columns of one database makes MariaDB open every table of the server, from disk unless
                 # its definition is in this cache. DuckDB lists them at each connection.
                 "--table-definition-cache=20000",
+                *cls.more_options(folder),
             ],
             folder,
         )
         server = cls(process, port)
         process.wait_until(server._answers)
         return server
+
+    @classmethod
+    def more_options(cls, folder: Path) -> list[str]:
+        """Return further options of the server, whose files are in `folder`."""
+        return []
 
     def stop(self) -> None:
         self._process.stop()

@@ -44,6 +44,7 @@ class Faults:
     down: bool = False
     refusals: float = 0
     cut: Cut | None = None
+    after: bytes = b""
     needle: bytes = b""
     needle_stays_down: bool = False
     late: bytes = b""
@@ -92,12 +93,13 @@ class FaultProxy:
         """
         self._change(cut=Cut(direction, stay_down, left=n_bytes))
 
-    def lose_answer_to(self, needle: bytes, *, stay_down: bool = False) -> None:
+    def lose_answer_to(self, needle: bytes, *, after: bytes = b"", stay_down: bool = False) -> None:
         """Pass on the next request that contains `needle`, such as b"COMMIT", and drop its connection on the answer.
 
-        The answer has reached the proxy, so the server has completed the request. The fault happens once.
+        The answer has reached the proxy, so the server has completed the request. The fault happens once. With `after`,
+        it is the next such request after one that contains these bytes.
         """
-        self._change(needle=needle, needle_stays_down=stay_down)
+        self._change(after=after, needle=needle, needle_stays_down=stay_down)
 
     def deliver_late(self, needle: bytes, seconds: float | None) -> None:
         """Drop the client that sends `needle` at once, and deliver the request after `seconds`, or never if None.
@@ -203,7 +205,9 @@ class FaultProxy:
     def _cut_within(self, chunk: bytes, link: Link, direction: Direction) -> Cut | None:
         """Return the cut that this chunk reaches, if any."""
         faults = self._faults
-        if direction == "to_server" and faults.needle and faults.needle in chunk:
+        if direction == "to_server" and faults.after in chunk:
+            faults.after = b""
+        if direction == "to_server" and faults.needle and not faults.after and faults.needle in chunk:
             faults.cut = Cut("to_client", faults.needle_stays_down, link=link)
             faults.needle = b""
         cut = faults.cut

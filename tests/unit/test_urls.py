@@ -53,11 +53,13 @@ class TestEveryUrlFormRoundTrips:
         assert round_trips(model, CATALOGS.read)
 
     @samples
-    @given(host=hosts, port=ports, user=texts, password=texts, database=texts)
-    def test_mysql_round_trips(self, host: str, port: int | None, user: str, password: str, database: str) -> None:
-        model = MySQLCatalog(
-            host=host, port=port, user=user, password=password, database=database, ssl_mode="verify_ca"
-        )
+    @given(host=hosts, port=ports, user=texts, password=texts, database=texts, file=file_names)
+    def test_mysql_round_trips(
+        self, host: str, port: int | None, user: str, password: str, database: str, file: str
+    ) -> None:
+        login: dict[str, Any] = {"host": host, "port": port, "user": user, "password": password, "database": database}
+        files = {name: Path(file) for name in ("ssl_ca", "ssl_cert", "ssl_key")}
+        model = MySQLCatalog(**login, ssl_mode="verify_ca", **files)
         assert round_trips(model, CATALOGS.read)
 
     @samples

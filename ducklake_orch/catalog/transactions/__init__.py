@@ -11,6 +11,7 @@ from ducklake_orch.catalog.faces import lazy_face
 if TYPE_CHECKING:
     from ducklake_orch.catalog.transactions.earlier_rows import restore
     from ducklake_orch.catalog.transactions.publishing import LakeDraft, remove_unpublished
+    from ducklake_orch.catalog.transactions.sql_draft import draft_sql
     from ducklake_orch.catalog.transactions.stage_draft import StageDraft, refusing_ended
     from ducklake_orch.catalog.transactions.stage_end import (
         discard_past_stages,

@@ -8,7 +8,7 @@ works in a draft as it does in the lake, and other programs see nothing of it.
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from pathlib import Path
 import duckdb
 
 from ducklake_orch.catalog.commit import TableChange, begin_recording, end_recording
-from ducklake_orch.catalog.metadata import SnapshotRow, TableDef
+from ducklake_orch.catalog.metadata import Metadata, SnapshotRow, TableDef
 from ducklake_orch.catalog.search import RowPlan, plan_rows, planning
 from ducklake_orch.catalog.transactions.table_copy import (
     create_inlined,
@@ -32,7 +32,7 @@ from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.exactly_once import Write, refuse_without_message
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.session import open_metadata, open_session
+from ducklake_orch.engine.session import Session, open_metadata, open_session
 from ducklake_orch.errors import ConflictError
 
 _FILE = "draft.sqlite"
@@ -67,6 +67,8 @@ class Draft:
         lake: The lake.
         write: The transaction.
         base: The snapshot to begin from; by default the latest.
+        session: An open session of the lake, for a caller that must not open a second one; by default, each use of the
+            lake opens one.
 
     Attributes:
         lake: The lake.
@@ -76,8 +78,9 @@ class Draft:
         tables: The tables that were looked for, by the keys of their names; None for a name that no table has.
     """
 
-    def __init__(self, lake: LakeConfig, write: Write, base: int | None = None) -> None:
+    def __init__(self, lake: LakeConfig, write: Write, base: int | None = None, session: Session | None = None) -> None:
         self.lake = lake
+        self._session = session
         self.tables: dict[TableName, AdoptedTable | None] = {}
         self._folder = Path(tempfile.mkdtemp(prefix="ducklake-orch-"))
         self.config = self._config()
@@ -121,14 +124,27 @@ class Draft:
         with planning(self.config, f"Looking for `{name}`", reads=True) as metadata:
             return metadata.has_view(*name, metadata.latest().snapshot_id)
 
+    @contextmanager
+    def lake_session(self) -> Iterator[Session]:
+        """Open the lake for a block."""
+        if self._session is not None:
+            yield self._session
+            return
+        with open_session(self.lake, entering=False) as session:
+            yield session
+
+    def reading_lake(self, doing: str) -> AbstractContextManager[Metadata]:
+        """Read the metadata of the lake for a block."""
+        return planning(self.lake, doing, self._session, reads=True)
+
     def _all_tables(self) -> list[TableName]:
-        with planning(self.lake, "Listing tables for a transaction", reads=True) as metadata:
+        with self.reading_lake("Listing tables for a transaction") as metadata:
             names = metadata.table_names(self.base.snapshot_id)
         return [TableName(schema, table) for schema, table in names]
 
     def _adopted(self, wanted: Sequence[TableName]) -> dict[TableName, AdoptedTable | None]:
         at = self.base.snapshot_id
-        with planning(self.lake, "Reading tables for a transaction", reads=True) as metadata:
+        with self.reading_lake("Reading tables for a transaction") as metadata:
             if metadata.snapshot(at) is None:
                 raise _expired(at)
             plans = {
@@ -160,7 +176,8 @@ class Draft:
 
     def _create(self, write: Write, at: int | None) -> SnapshotRow:
         """Create the catalog with a snapshot of the lake, its schemas, views and options; return the snapshot."""
-        with planning(self.lake, "Beginning a transaction", reads=not self.lake.create_if_missing) as metadata:
+        creates = self.lake.create_if_missing
+        with planning(self.lake, "Beginning a transaction", self._session, reads=not creates) as metadata:
             if at is None:  # what is staged is committed later
                 refuse_without_message(write.purpose, write.info, required=metadata.requires_message())
             base = metadata.latest() if at is None else metadata.snapshot(at)

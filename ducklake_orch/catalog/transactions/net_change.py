@@ -23,10 +23,10 @@ from ducklake_orch.catalog.search import (
     RowSearch,
     placed_sql,
     plan_rows,
-    planning,
     union_sql,
 )
 from ducklake_orch.catalog.transactions.draft import AdoptedTable, Draft
+from ducklake_orch.catalog.transactions.inexact_values import refuse_inexact
 from ducklake_orch.catalog.transactions.table_copy import FIRST_DRAFT_FILE
 from ducklake_orch.catalog.writing import Loss, write_delete_files, write_files, write_known_rows
 from ducklake_orch.engine.instances import working_connection
@@ -107,7 +107,8 @@ def net_change(draft: Draft, drafted: Metadata, staged: DraftedTable, write_id: 
         return TableChange(staged.name, known, known, drops=True) if known else None
     now = plan_rows(drafted, table, latest, None, values=False)
     base = staged.adopted.plan if staged.adopted else None
-    target = table
+    # A new table of the extension can have another folder in a draft than the commit gives it.
+    target = replace(table, folder=staged.changes[-1].target.folder)
     if base is not None:
         target = replace(base.table, columns=table.columns, partition=table.partition, sort=table.sort)
     files = _staged_files(draft, staged, now, target, write_id)
@@ -135,19 +136,21 @@ def _staged_files(
     """Return the files to add.
 
     A file is written anew without the rows that later verbs deleted, and where row ids of the draft are stored in it:
-    another commit may have taken these ids.
+    another commit may have taken these ids. So are the files that the extension wrote.
     """
     known = staged.files
     live = [file for file in now.scan.files if file.data_file_id >= FIRST_DRAFT_FILE]
-    if len(staged.changes) == 1:
+    if len(staged.changes) == 1 and all(file.path in known for file in live):
         return tuple(known[file.path] for file in live)
     with working_connection(draft.config, apart=True) as con:
         search = RowSearch(draft.config, con, DuckDBFinder())
         with search.working("Reading changed rows"):
+            refuse_inexact(search.con, now.table, [file for file in live if file.path not in known])
             anew = [
                 file
                 for file in live
-                if file.deletes
+                if file.path not in known
+                or file.deletes
                 or file.inlined_deletes
                 or _is_outdated(staged, file.path, target)
                 or (known[file.path].has_row_ids and _has_new_ids(search, staged, now, file))
@@ -219,7 +222,7 @@ def _removal(
         name: tuple(row_id for row_id in row_ids if row_id not in kept_ids)
         for name, row_ids in base.inlined_ids().items()
     }
-    with planning(draft.lake, f"Reading `{base.table}`", reads=True) as metadata:
+    with draft.reading_lake(f"Reading `{base.table}`") as metadata:
         inlined_now = inlined_versions_of(metadata, base.table, draft.base.snapshot_id, None)
         if inlined_now != base.inlined_versions():
             raise StalePlanError(f"A concurrent flush moved inlined rows of `{base.table}`.")

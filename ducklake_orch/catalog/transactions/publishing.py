@@ -24,7 +24,6 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.session import open_session
 from ducklake_orch.engine.stored_files import remove_leftovers, remove_unused
 from ducklake_orch.errors import (
     ConflictError,
@@ -105,7 +104,7 @@ def publish(
                         expected = draft.base.snapshot_id
                     changes.append(replace(change, expect_snapshot=expected, staged_keys=keys))
         fault_point("files.written")
-        with open_session(draft.lake, entering=False) as session:
+        with draft.lake_session() as session:
             results = commit_changes(session, write, changes, key=key, reads=reads, closing=closing)
     except conflicts as error:
         what = f"stage `{stage}`" if stage else "transaction"

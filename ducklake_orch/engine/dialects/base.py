@@ -35,6 +35,7 @@ class Dialect(Generic[CatalogT]):
         attached_by_one_process: Whether only one process can have the catalog attached, unless all of them only read.
         reads_one_moment: Whether a transaction that only reads sees all metadata tables as of one moment.
         create_commits: Whether CREATE TABLE commits the transaction that runs it.
+        drafts_sql: Whether a user's SQL changes tables in a draft, because the extension cannot do so in the catalog.
         stores_comments: Whether the engine can store comments of tables and columns.
         keeps_rows: Whether `inline="auto"` may keep rows in the catalog.
         plans_by_indexes: Whether its own queries use indexes, and see what their transaction sees.
@@ -50,6 +51,7 @@ class Dialect(Generic[CatalogT]):
     attached_by_one_process: ClassVar[bool] = False
     reads_one_moment: ClassVar[bool] = True
     create_commits: ClassVar[bool] = False
+    drafts_sql: ClassVar[bool] = False
     stores_comments: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     plans_by_indexes: ClassVar[bool] = False

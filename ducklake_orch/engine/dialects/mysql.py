@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ducklake_orch.config.catalogs import MySQLCatalog
+from ducklake_orch.config.catalogs import SSL_FILES, MySQLCatalog
 from ducklake_orch.engine.dialects.base import Connect
 from ducklake_orch.engine.dialects.server import ServerDialect
 from ducklake_orch.engine.quoting import literal
@@ -24,6 +24,7 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
 
     extension = "mysql"
     create_commits = True
+    drafts_sql = True
     stores_comments = False
     keeps_rows = False
     cache_reset = "CALL mysql_clear_cache()"
@@ -41,6 +42,9 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
         if values is None:
             return None
         values["ssl_mode"] = self.catalog.ssl_mode
+        for name in SSL_FILES:
+            path = getattr(self.catalog, name)
+            values[name] = None if path is None else str(path)
         if self.catalog.host and self.catalog.host.startswith("/"):
             values["host"], values["socket"] = None, self.catalog.host
         return values
