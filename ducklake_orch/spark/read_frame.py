@@ -270,7 +270,35 @@ def read_with_duckdb(
     job, pieces = read_job(config, plan, files)
     job = replace(job, row_id=row_id)
     read = ship_function("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
-    return numbered_pieces(spark, len(pieces), sum(file.file_size for file in files)).mapInArrow(read, schema)
+    frame = numbered_pieces(spark, len(pieces), sum(file.file_size for file in files))
+    return _parsed(frame.mapInArrow(read, _as_read(schema)), schema)
+
+
+def _as_read(schema: "StructType") -> "StructType":
+    """Return the columns as tasks return them: variants are JSON text."""
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    return StructType(
+        [
+            StructField(field.name, StringType(), True) if field.dataType.typeName() == "variant" else field
+            for field in schema
+        ]
+    )
+
+
+def _parsed(frame: "DataFrame", schema: "StructType") -> "DataFrame":
+    """Return the columns of `_as_read` as those of the schema."""
+    if _as_read(schema) == schema:
+        return frame
+    from pyspark.sql.functions import col, parse_json
+
+    columns = [(field, col(name_sql(field.name))) for field in schema]
+    return frame.select(
+        *(
+            parse_json(value).alias(field.name) if field.dataType.typeName() == "variant" else value
+            for field, value in columns
+        )
+    )
 
 
 def numbered_pieces(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":

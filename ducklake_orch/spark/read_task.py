@@ -56,10 +56,8 @@ class ReadJob:
 
     @property
     def select(self) -> str:
-        """The columns as Arrow passes them to Spark."""
-        return ", ".join(
-            f"{exported(column, identifier(column.name))} AS {identifier(column.name)}" for column in self.columns
-        )
+        """The columns as Arrow passes them to Spark; a VARIANT is JSON text, which the driver's plan parses."""
+        return ", ".join(f"{_passed(column)} AS {identifier(column.name)}" for column in self.columns)
 
     @property
     def condition(self) -> str:
@@ -70,6 +68,13 @@ class ReadJob:
         """Return how a file stores the needed columns."""
         names = None if file.mapping_id is None else self.mappings[file.mapping_id]
         return stored_columns(self.needed, found, names, file.path)
+
+
+def _passed(column: ColumnDef) -> str:
+    name = identifier(column.name)
+    if column.type == "variant":
+        return f"nullif(CAST(CAST({name} AS JSON) AS VARCHAR), 'null')"  # the text of a VARIANT that is NULL is `null`
+    return exported(column, name)
 
 
 @dataclass(frozen=True)

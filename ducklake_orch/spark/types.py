@@ -10,7 +10,7 @@
 | time, interval day to second | TIME, INTERVAL             | TIME, TIMETZ, INTERVAL     | string                     |
 | binary, geometry             | BLOB, GEOMETRY             | BLOB, GEOMETRY (as WKB)    | binary                     |
 | array, map, struct           | the same, of these         | the same, of these         | the same, of these         |
-|                              |                            | VARIANT                    | variant, only from Parquet |
+|                              |                            | VARIANT                    | variant                    |
 """
 
 from collections import Counter

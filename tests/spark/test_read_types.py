@@ -127,11 +127,15 @@ def test_variants_are_read_as_variants(lake: DuckLake, spark: SparkSession) -> N
         "INSERT INTO t SELECT range, 'text'::VARIANT FROM range(20)",
         "INSERT INTO t SELECT range, NULL FROM range(20)",
     )
-    found = lake.read("t", spark).selectExpr("k", "variant_get(v, '$.a', 'int') a", "to_json(v) j")
-    rows = {tuple(row) for row in found.where("k = 3").collect()}
-    assert rows == {(3, 3, '{"a":3,"b":["x"]}'), (3, None, '"text"'), (3, None, None)}
-    with pytest.raises(UnsupportedStatementError, match="VARIANT"):
-        lake.read("t", spark, engine="duckdb")
+    for engine in ENGINES:
+        frame = lake.read("t", spark, engine=engine)
+        found = frame.selectExpr("k", "variant_get(v, '$.a', 'int') a", "to_json(v) j")
+        rows = {tuple(row) for row in found.where("k = 3").collect()}
+        assert rows == {(3, 3, '{"a":3,"b":["x"]}'), (3, None, '"text"'), (3, None, None)}
+        assert frame.schema["v"].dataType.typeName() == "variant"
+    lake.delete("t", "k = 3")
+    lake.alter_table("t", rename_columns={"v": "w"})
+    assert lake.read("t", spark, engine="duckdb").where("w IS NOT NULL").count() == 38
 
 
 def test_a_type_that_spark_lacks_is_refused_by_name(lake: DuckLake, spark: SparkSession) -> None:
