@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ducklake_orch.engine.quoting import identifier
+from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.errors import UnsupportedStatementError
 from tests.catalog.differential.faults import fault_of
 from tests.catalog.differential.filters import Condition, condition, matching
@@ -44,6 +44,20 @@ def delete_files(world: World, table: Table) -> None:
         if world.catalog is not MYSQL:
             raise
         raise Refused from None
+
+
+def delete_by_vectors(world: World, table: Table) -> None:
+    """DELETE that writes deletion vectors; the snapshots before it expire, as a vector replaces the one before it."""
+    where = some_rows(world, table)
+    option = f"CALL {world.alias}.set_option('write_deletion_vectors', {{}}, table_name => '{table.name}')"
+    delete = f"DELETE FROM {identifier(table.name)} WHERE (\n{where.sql}\n)"
+    statements = [option.format("true"), delete, option.format("false")]
+    if table.name in world.inlining:
+        statements = [limit_sql(world, table.name, 0), *statements, limit_sql(world, table.name, LIMIT)]
+    world.run(*statements, table=table.without(matching(world.oracle, table, where)))
+    expired = world.model.retained[:-1]
+    world.run(f"CALL ducklake_expire_snapshots({literal(world.alias)}, versions => [{', '.join(map(str, expired))}])")
+    world.model.expire(expired)
 
 
 def update(world: World, table: Table) -> None:
@@ -164,6 +178,7 @@ SQL = (
     Step("INSERT", "mode", insert_files),
     Step("DELETE, inlined", "mode", delete_inlined, _inlines_rows),
     Step("DELETE", "mode", delete_files, _has_rows, on_mysql=True),
+    Step("DELETE by vectors", "mode", delete_by_vectors, _has_rows, weight=0.5),
     Step("UPDATE", "mode", update, _has_rows),
     Step("MERGE", "mode", merge, _has_rows),
     Step("transaction", "mode", transaction, _has_rows),
