@@ -7,6 +7,7 @@ ducklake-orch.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
@@ -70,6 +71,8 @@ class HookConnection:
         # Where the transaction runs in a draft: what commits it, and its statements with their parameters.
         self._publish: Callable[[], None] | None = None
         self._done: list[tuple[Command, Parameters]] = []
+        # Prepared statements, temporary views and macros: a later statement uses the tables that these name.
+        self._definitions: list[str] = []
 
     @property
     def locks_the_catalog(self) -> bool:
@@ -153,6 +156,8 @@ class HookConnection:
     def _dispatch(self, command: Command, parameters: Parameters) -> "Rows":
         session = self._session
         session.dirty = session.dirty or command.reaches_outside
+        if command.sql.upper().startswith(("PREPARE", "CREATE")):
+            self._definitions.append(command.sql)
         if command.kind == "maintenance":
             return self._maintain(command, parameters)
         if command.transaction == "begin":
@@ -174,7 +179,8 @@ class HookConnection:
                 return self._run(command, parameters)
             write = Write("a statement", self._info, marked=not command.sets_message)
             # COMMIT discards the result, so it is fetched before.
-            return commit_sql(session, write, lambda _: self._run(command, parameters).kept(), [command], draft_sql)
+            texts, run = [*self._definitions, command.sql], partial(self._run, command, parameters)
+            return commit_sql(session, write, lambda _: run().kept(), [command], draft_sql, texts=texts)
         if writing and self._write is None:
             self.rollback()
             self._begin(writing=True, marked=not command.sets_message, drafts=not command.lake_calls)

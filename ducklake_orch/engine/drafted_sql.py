@@ -79,6 +79,11 @@ def refuse_in_draft(config: LakeConfig, commands: Sequence[Command]) -> None:
                 f"On a {config.catalog.type} catalog, a transaction that changes tables reads no earlier snapshots.",
                 remedy="Read them before, with `CREATE TEMP TABLE past AS FROM t AT (VERSION => 3)`.",
             )
+        if command.lists_objects:  # a draft has only the tables that the statements name
+            raise UnsupportedStatementError(
+                f"On a {config.catalog.type} catalog, a transaction that changes tables lists no tables or columns.",
+                remedy="List them before, with `CREATE TEMP TABLE listed AS FROM information_schema.tables`.",
+            )
         if command.sets_message:
             raise UnsupportedStatementError(
                 f"On a {config.catalog.type} catalog, a script cannot set the commit message.",

@@ -67,6 +67,10 @@ _READS_HISTORY = re.compile(
     r"(?:snapshots|table_changes|table_insertions|table_deletions|last_committed_snapshot)\s*\(",
     re.IGNORECASE,
 )
+_LISTS_OBJECTS = re.compile(
+    r"\binformation_schema\b|\bpg_catalog\b|\bsqlite_master\b|\bduckdb_\w+\s*\(|\bSHOW\s+(?:ALL\s+)?TABLES\b",
+    re.IGNORECASE,
+)
 _LEAVES_TABLES = re.compile(
     r"\s*(?:CREATE|DROP|ALTER)\s+(?:OR\s+REPLACE\s+)?(?:PERSISTENT\s+)?"
     r"(?:TEMP|TEMPORARY|SCHEMA|VIEW|MACRO|FUNCTION|SECRET)\b",
@@ -125,6 +129,11 @@ class Command:
     def reads_history(self) -> bool:
         """Whether it reads earlier snapshots of the lake, or lists snapshots."""
         return bool(_READS_HISTORY.search(_NOISE.sub(" ", self.sql)))
+
+    @property
+    def lists_objects(self) -> bool:
+        """Whether it lists the tables, columns or other objects of databases."""
+        return bool(_LISTS_OBJECTS.search(_NOISE.sub(" ", self.sql)))
 
     @property
     def sets_message(self) -> bool:

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.errors import DuckLakeOrchError, LakeNotFoundError
 from tests.support.backends import backends, catalogs
 from tests.support.lakes import MakeLake
@@ -58,6 +60,54 @@ def test_files_of_other_writers_stay(make_lake: MakeLake, tmp_path: Path) -> Non
     dropped = lake.drop_lake(dry_run=False)
     assert (dropped.files, dropped.files_outside, dropped.files_unknown) == (1, 1, 1)
     assert (tmp_path / "outside.parquet").exists()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+def test_other_lakes_tables_and_views_of_the_database_stay(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "catalog.db"
+    schemas = ("a", "b") if kind == "duckdb" else (None,)
+    lakes = [
+        DuckLake.from_url(
+            f"l{n}",
+            catalog=f"{kind}:///{file}",
+            storage=f"{tmp_path}/f{n}",
+            metadata_schema=schema,
+            create_if_missing=True,
+        )
+        for n, schema in enumerate(schemas)
+    ]
+    for lake in lakes:
+        lake.write(ROWS, "t", mode="append")
+    with open_database(["sqlite_scanner"], {}) as con:
+        con.execute(f"ATTACH '{file}' AS db (TYPE {kind})")
+        con.execute("CREATE TABLE db.main.ducklake_report AS SELECT 1 AS one")
+        con.execute("CREATE VIEW db.main.mine AS SELECT 1 AS one")
+    lakes[0].drop_lake(dry_run=False)
+    for lake in lakes[1:]:
+        assert lake.read("t").num_rows == 3
+        lake.drop_lake(dry_run=False)
+    with open_database(["sqlite_scanner"], {}) as con:
+        con.execute(f"ATTACH '{file}' AS db (TYPE {kind})")
+        names = (
+            "SELECT table_name FROM duckdb_tables() UNION ALL SELECT view_name FROM duckdb_views() WHERE NOT internal"
+        )
+        assert sorted(con.execute(names).fetchall()) == [("ducklake_report",), ("mine",)]
+
+
+def test_files_are_inside_the_data_path_by_folder_and_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "lake").symlink_to(tmp_path / "real")
+    (tmp_path / "lake_backup").mkdir()
+    duckdb.sql("SELECT 1::BIGINT AS k").write_parquet(str(tmp_path / "lake_backup/mine.parquet"))
+    lake = DuckLake.from_url(
+        "l", catalog=f"sqlite:///{tmp_path}/c.sqlite", storage=f"{tmp_path}/lake", create_if_missing=True
+    )
+    lake.write(ROWS, "t", mode="append")
+    lake.add_files("t", [f"{tmp_path}/lake_backup/mine.parquet"])
+    dropped = lake.drop_lake(dry_run=False)
+    assert (dropped.files, dropped.files_outside) == (1, 1)
+    assert (tmp_path / "lake_backup/mine.parquet").exists()
+    assert list((tmp_path / "real").rglob("*.parquet")) == []
 
 
 def test_a_read_only_lake_and_a_missing_lake_are_refused(tmp_path: Path) -> None:

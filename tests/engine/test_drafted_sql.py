@@ -331,3 +331,55 @@ def test_an_encrypted_lake_with_one_connection_and_a_lake_named_like_its_schema(
     assert not any(b"secret" in file.read_bytes() for file in files(lake))
     assert lake.fsck(deep=True, storage=True).findings == []
     servers.get(MariaDBServer).drop_database(catalog["url"].rpartition("/")[2])
+
+
+def test_tables_are_found_however_a_statement_names_them(pair: Pair) -> None:
+    """Names after an odd number of quotes, in macros, and in views of the same name in two schemas."""
+    script = [
+        "CREATE TABLE t AS SELECT 1 AS id, '6\"' AS b",
+        "CREATE TABLE u AS SELECT 2 AS id",
+        'CREATE TABLE "a table" AS SELECT 3 AS id',
+        "CREATE SCHEMA a",
+        "CREATE TABLE a.ta AS SELECT 4 AS id",
+        "CREATE TABLE ub AS SELECT 5 AS id",
+        "CREATE VIEW a.v AS FROM lake.a.ta",
+        "CREATE VIEW v AS FROM ub",
+        "CREATE MACRO plus1(x) AS x + 1",
+        "CREATE MACRO ids() AS TABLE SELECT id FROM u",
+        "CREATE TABLE x (id INTEGER)",
+        "INSERT INTO x SELECT id FROM t WHERE b = '6\"' UNION ALL SELECT id FROM u WHERE '\"' = '\"'",
+        'INSERT INTO x /* 5" pipe */ SELECT id FROM "a table"',
+        "INSERT INTO x FROM a.v",
+        "INSERT INTO x FROM v",
+        "INSERT INTO x SELECT plus1(10)",
+        "INSERT INTO x FROM ids()",
+        '/* " */ DROP TABLE IF EXISTS u /* " */',
+    ]
+    for lake in (pair.mysql, pair.sqlite):
+        for sql in script:
+            lake.execute(sql.replace("lake.a", f"{lake.config.alias}.a")).raise_for_error()
+        assert [row["id"] for row in lake.execute("SELECT id FROM x ORDER BY id").rows] == [1, 2, 2, 3, 4, 5, 11]
+        assert "u" not in {table.table for table in lake.tables()}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT table_name FROM information_schema.tables",
+        "SELECT table_name FROM duckdb_tables()",
+        "SELECT name FROM (SHOW ALL TABLES)",
+    ],
+)
+def test_lists_of_tables_are_refused_in_a_statement_that_changes_tables(pair: Pair, query: str) -> None:
+    with pytest.raises(errors.UnsupportedStatementError, match="lists no tables"):
+        pair.mysql.execute(f"CREATE TABLE inv AS {query}").raise_for_error()
+    assert pair.mysql.tables() == []
+
+
+def test_the_option_for_deletion_vectors_changes_no_statement(pair: Pair) -> None:
+    lake = pair.mysql
+    lake.execute("CREATE TABLE t AS SELECT range AS id FROM range(20)").raise_for_error()
+    with lake.connect() as con:
+        con.execute(f"CALL ducklake_set_option('{lake.config.alias}', 'write_deletion_vectors', true)")
+    lake.execute("DELETE FROM t WHERE id < 5; UPDATE t SET id = 100 WHERE id = 7").raise_for_error()
+    assert sorted(lake.read("t").column("id").to_pylist()) == [5, 6, *range(8, 20), 100]

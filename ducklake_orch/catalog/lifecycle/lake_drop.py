@@ -3,6 +3,7 @@
 A drop that was interrupted can be repeated, because the catalog lists the files until all of them are deleted.
 """
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +20,13 @@ from ducklake_orch.engine.session import open_metadata
 from ducklake_orch.errors import StorageError
 from ducklake_orch.results import LakeDrop
 
-_PREFIX = "ducklake_"
+# The tables of a catalog, those of ducklake-orch included; a user's table may begin with `ducklake_` as well.
+_OWN = re.compile(
+    r"ducklake_(?:(?:file_|table_)?column(?:_mapping|_tag|_stats)?|(?:data|delete)_file|file_(?:partition_value|variant_stats)"
+    r"|files_scheduled_for_deletion|inlined_data_tables|inlined_(?:data|delete)_\d+(?:_\d+)?|macro(?:_impl|_parameters)?"
+    r"|metadata|name_mapping|partition_(?:column|info)|schema(?:_versions)?|snapshot(?:_changes)?"
+    r"|sort_(?:expression|info)|table(?:_stats)?|tag|view|orch_\w+)"
+)
 
 
 def drop_lake(config: LakeConfig, *, dry_run: bool) -> LakeDrop:
@@ -36,7 +43,8 @@ def drop_lake(config: LakeConfig, *, dry_run: bool) -> LakeDrop:
         ((tables,),) = metadata.rows(sql)
     # Clocks differ, and here no file is too young.
     strays = plan_orphans(config, datetime.now(UTC) + timedelta(days=2))
-    inside = sorted(path for path in listed if canonical(path, root).startswith(canonical(root, root)))
+    # The root ends with a slash.
+    inside = sorted(path for path in listed if path.startswith(root) or canonical(path, root).startswith(root))
     plan = LakeDrop(
         lake=config.name,
         data_path=root,
@@ -62,9 +70,10 @@ def _drop_catalog(config: LakeConfig) -> None:
     dialect = dialect_of(config)
     with open_metadata(config, read_only=False, trusted=True) as opened:
         con = opened.unwrap()
-        for name in dialect.names(con, _PREFIX):
-            run(con, dialect.drop(name), config, f"Dropping lake `{config.name}` failed")
-        is_empty = not dialect.names(con, "")
+        names = [name for name in dialect.names(con, "ducklake_") if _OWN.fullmatch(name)]
+        for statement in dialect.drop_together(names):
+            run(con, statement, config, f"Dropping lake `{config.name}` failed")
+        is_empty = dialect.holds_nothing(con)
     if is_empty:
         dialect.remove_database()
     # Connections of this process are still attached to the lake.

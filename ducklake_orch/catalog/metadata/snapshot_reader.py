@@ -116,6 +116,13 @@ class Metadata:
         texts = ([text(cell) or "" for cell in row] for row in rows)
         return [View(TableName(schema, name), sql, aliases) for schema, name, sql, aliases in texts]
 
+    def macros(self, at: int) -> list[tuple[str, str]]:
+        """Return the names of the macros at a snapshot, each with its SQL."""
+        rows = self.rows(f"""
+            SELECT m.macro_name, i.sql FROM {self.table_sql("ducklake_macro")} m
+            JOIN {self.table_sql("ducklake_macro_impl")} i USING (macro_id) WHERE {live(at, "m")}""")
+        return [(text(name) or "", text(sql) or "") for name, sql in rows]
+
     def is_taken(self, name: TableName, at: int) -> bool:
         """Return whether a table or a view has a name at a snapshot."""
         return self._table_row(name, at) is not None or self.has_view(*name, at)

@@ -39,7 +39,6 @@ from ducklake_orch.engine.stored_files import remove_unused
 from ducklake_orch.errors import DataError, DuckLakeOrchError, StatementError
 
 log = logging.getLogger("ducklake_orch")
-_WORD = re.compile(r'"(?:[^"]|"")*"|[\w$]+')
 _TABLE_CHANGES = frozenset(
     ("created_table", "dropped_table", "altered_table", "inserted_into_table", "deleted_from_table", "inlined_delete")
 )
@@ -221,26 +220,32 @@ def _adopt_named(draft: Draft, texts: Sequence[str] | None) -> None:
     if texts is None:
         draft.adopt_all()
         return
-    words = _words(texts)
     with draft.reading_lake("Finding the tables of a statement") as metadata:
         at = draft.base.snapshot_id
-        names, views = metadata.table_names(at), {folded(view.name.table): view.sql for view in metadata.views(at)}
-    while found := views.keys() & words:
-        words |= _words([views.pop(view) for view in found])
-    draft.adopt_tables([TableName(schema, table) for schema, table in names if folded(table) in words])
+        names = metadata.table_names(at)
+        stored = [(view.name.table, view.sql) for view in metadata.views(at)] + metadata.macros(at)
+    found, new = list[str](), [folded(text) for text in texts]
+    while new:
+        found += new
+        named = [(name, sql) for name, sql in stored if any(_is_in(name, text) for text in new)]
+        stored = [each for each in stored if each not in named]
+        new = [folded(sql) for _, sql in named]
+    draft.adopt_tables(
+        [TableName(schema, table) for schema, table in names if any(_is_in(table, text) for text in found)]
+    )
 
 
-def _words(texts: Iterable[str]) -> set[str]:
-    """Return every word of texts that can be a name, in strings and comments as well."""
-    found = [word for part in texts for word in _WORD.findall(part)]
-    return {folded(word[1:-1].replace('""', '"') if word.startswith('"') else word) for word in found}
+def _is_in(name: str, text: str) -> bool:
+    """Whether a text contains a name, be it in a string or a comment; more tables do no harm, fewer do."""
+    written = re.escape(folded(name)).replace('"', '""?')
+    return re.search(rf"(?<![\w$]){written}(?![\w$])", text) is not None
 
 
 def _inline_nothing(draft: Draft) -> None:
-    """Make the extension write files in a draft, whatever the lake's options are: only files can be published."""
+    """Make the extension write Parquet files in a draft, whatever the lake's options: only these can be published."""
     with open_metadata(draft.config, read_only=False, trusted=True) as con:
         options = dialect_of(draft.config).attached("ducklake_metadata")
-        con.execute(f"DELETE FROM {options} WHERE key = 'data_inlining_row_limit'")
+        con.execute(f"DELETE FROM {options} WHERE key IN ('data_inlining_row_limit', 'write_deletion_vectors')")
 
 
 def _remove_files_of_extension(draft: Draft) -> None:

@@ -60,7 +60,7 @@ class Copies:
 
 
 def lake_rows(metadata: Metadata, base: SnapshotRow) -> Copies:
-    """Return a snapshot with its schemas, views, and the options."""
+    """Return a snapshot with its schemas, views, macros, and the options."""
     at = base.snapshot_id
     tables = {
         "ducklake_snapshot": _copied(
@@ -70,8 +70,10 @@ def lake_rows(metadata: Metadata, base: SnapshotRow) -> Copies:
         ),
         "ducklake_metadata": _rows(metadata, "ducklake_metadata", "key <> 'require_commit_message'"),
     }
-    for name in ("ducklake_schema", "ducklake_view"):
+    for name in ("ducklake_schema", "ducklake_view", "ducklake_macro"):
         tables[name] = _rows(metadata, name, live(at), end="NULL::BIGINT")
+    for name in ("ducklake_macro_impl", "ducklake_macro_parameters"):
+        tables[name] = _rows(metadata, name, "true")
     return Copies(tables)
 
 

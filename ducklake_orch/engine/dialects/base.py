@@ -261,8 +261,16 @@ class Dialect(Generic[CatalogT]):
         """Return the DuckDB statement that drops a metadata table, if it exists."""
         return f"DROP TABLE IF EXISTS {self.attached(name)}"
 
+    def drop_together(self, names: Sequence[str]) -> list[str]:
+        """Return the DuckDB statements that drop existing metadata tables, all or none of them."""
+        return ["BEGIN", *map(self.drop, names), "COMMIT"]
+
+    def holds_nothing(self, con: "duckdb.DuckDBPyConnection") -> bool:
+        """Whether the database, attached by itself, is a file without tables and views."""
+        return False
+
     def remove_database(self) -> None:
-        """Delete the database, which has no table and no connection left, if it is a file."""
+        """Delete the database, which holds nothing and has no connection left, if it is a file."""
 
     # --- locks ---------------------------------------------------------------------------------------------------
 
@@ -342,6 +350,11 @@ class FileDialect(Dialect[CatalogT]):
 
     def catalog_name(self) -> str:
         return literal(self.path.resolve().name)
+
+    def holds_nothing(self, con: "duckdb.DuckDBPyConnection") -> bool:
+        in_database = f"WHERE database_name = {literal(self.config.metadata_alias)} AND NOT internal"
+        sql = f"SELECT 1 FROM duckdb_tables() {in_database} UNION ALL SELECT 1 FROM duckdb_views() {in_database}"
+        return con.execute(sql).fetchone() is None
 
     def remove_database(self) -> None:
         for file in (self.path, *self.path.parent.glob(f"{escape(self.path.name)}[.-]wal")):

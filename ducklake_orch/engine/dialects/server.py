@@ -64,6 +64,9 @@ class ServerDialect(Dialect[ServerT]):
     def drop(self, name: str) -> str:
         return self.execute(f"DROP TABLE IF EXISTS {self.table(name)}")
 
+    def drop_together(self, names: Sequence[str]) -> list[str]:
+        return [self.execute(f"DROP TABLE IF EXISTS {', '.join(map(self.table, names))}")] if names else []
+
     def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
         pattern = literal(prefix.replace("_", "!_") + "%")
         sql = (
