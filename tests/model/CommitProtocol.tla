@@ -9,7 +9,7 @@
 (* snapshot must have: those of its predecessor, changed as the operation   *)
 (* is defined. The invariants compare the catalog with it.                  *)
 (***************************************************************************)
-EXTENDS Integers, FiniteSets
+EXTENDS Integers, FiniteSets, TLC
 
 CONSTANTS
     Writers,        \* processes that use ducklake-orch
@@ -48,10 +48,15 @@ Max(S) == CHOOSE n \in S : \A m \in S : n >= m
 (***************************************************************************)
 PartitionOf(k) == IF k <= 2 THEN "p" ELSE "q"
 
+\* How an operation is repeated under its idempotency key: "once" (a commit with the key ends it), "shared" (once, and two
+\* writers do it), "again" (its effect is repeated, and that changes nothing more), "none" (never, or it is upkeep).
+KeyOf(do) == CASE do \in {"append", "inline"} -> "once" [] do \in {"replace", "merge", "delete"} -> "again" [] OTHER -> "none"
 On(do, t, ks) == [do |-> do, t |-> t, ks |-> ks]
-Op(kind, parts, reads) == [kind |-> kind, parts |-> parts, reads |-> reads, twin |-> FALSE]
-One(do, t, ks) == Op("change", {On(do, t, ks)}, {})
-Task(kind) == Op(kind, {}, {})
+Op(kind, key, parts, reads) == [kind |-> kind, key |-> key, parts |-> parts, reads |-> reads]
+One(do, t, ks) == Op("change", KeyOf(do), {On(do, t, ks)}, {})
+With(key, op) == [op EXCEPT !.key = key]
+Transaction(parts, reads) == Op("change", "once", parts, reads)
+Task(kind) == Op(kind, "none", {}, {})
 
 Appends == {One("append", "a", {1}), One("inline", "a", {3}), One("append", "b", {1})}
 RowChanges == {One("merge", "a", {2}), One("merge", "a", {3}), One("delete", "a", {1}), One("delete", "a", {3})}
@@ -59,19 +64,21 @@ Replaces == {One("replace", "a", {1}), One("replace", "a", {3})}
 Moves == {One("compact", "a", {1}), One("rewrite", "a", {1}), One("flush", "a", {})}
 Rollbacks == {One("rollback", "a", {})}
 Upkeep == {Task("expire"), Task("cleanup"), Task("orphans")}
-WriteMix == Appends \cup RowChanges \cup Replaces
-AllChanges == WriteMix \cup Moves \cup Rollbacks
+
+\* The mixes of the configurations in check.py.
+AllChanges == Appends \cup RowChanges \cup Replaces \cup Moves \cup Rollbacks
 KeyedMix == RowChanges \cup Replaces \cup Moves
-ConflictMix == {One("merge", "a", {2}), One("delete", "a", {1}), One("replace", "a", {3})} \cup Moves
 UpkeepMix == {One("merge", "a", {2}), One("replace", "a", {3}), One("compact", "a", {1})} \cup Rollbacks \cup Upkeep
-RetryMix == {One("append", "a", {1}), One("merge", "a", {2}), One("flush", "a", {}), One("append", "b", {1})}
-TwinMix == {[One("append", "a", {1}) EXCEPT !.twin = TRUE], One("rollback", "a", {})}
-TxMix == {Op("change", {On("append", "a", {1}), On("merge", "b", {1})}, {}),
-          Op("change", {On("append", "a", {1})}, {"b"}),
-          Op("change", {On("inline", "b", {3})}, {"a"}),
-          One("compact", "a", {1}), One("flush", "a", {}), One("delete", "b", {1})}
-StageMix == {Op("stage", {On("replace", "a", {1}), On("append", "b", {2})}, {}), Task("publish"),
+RetryMix == {One("append", "a", {1}), With("none", One("append", "a", {2})), One("merge", "a", {1}), One("flush", "a", {})}
+ExpiredKeysMix == {One("append", "b", {1}), Task("expire")}
+TwinMix == {With("shared", One("append", "a", {1})), One("compact", "a", {1}), One("rollback", "a", {})}
+TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, {}),
+                   Transaction({On("append", "a", {1})}, {"b"}),
+                   Transaction({On("inline", "b", {3})}, {"a"}),
+                   One("compact", "a", {1}), One("flush", "a", {}), One("delete", "b", {1})}
+StageMix == {Op("stage", "once", {On("replace", "a", {1}), On("append", "b", {2})}, {}), Task("publish"),
              One("append", "a", {2}), One("append", "b", {1}), One("compact", "a", {1}), Task("expire")}
+BesideEngine == AllChanges \ {One("append", "b", {1})}
 NoEngine == {}
 EngineChanges == {On("xappend", "a", {1}), On("xinline", "a", {3}), On("xdelete", "a", {1}), On("xsmall", "a", {1}),
                   On("xsmall", "a", {3}), On("xflush", "a", {}), On("xmerge", "a", {1})}
@@ -305,6 +312,8 @@ Retired(c, ch) ==
                          v \in {v \in InlinedAt(c, ch.t, c.latest) : PartitionOf(v.r.k) \in PartitionsOf(ch)}}]
     ELSE [files |-> ch.whole, inlined |-> ch.ends]
 
+RetiredBy(c, changes) == [t \in {ch.t : ch \in changes} |-> Retired(c, CHOOSE ch \in changes : ch.t = t)]
+
 Tokens(ch, retired) ==
     LET kinds ==
           CASE ch.do \in {"append", "xappend"} -> {"inserted"}
@@ -319,7 +328,8 @@ Tokens(ch, retired) ==
                                   \cup (IF ch.cut = {} THEN {} ELSE {"merge_adjacent"})
             [] ch.do = "xdelete" -> {"deleted"}
             [] ch.do = "xsmall" -> {"inlined_delete"}
-            [] ch.do = "xflush" -> {"inline_flush"}
+            [] ch.do = "xflush" -> (IF ch.moved = {} THEN {} ELSE {"inline_flush"})
+                                   \cup (IF ch.states = {} THEN {} ELSE {"deleted"})
             [] ch.do = "xmerge" -> {"merge_adjacent"}
     IN {<<kind, ch.t>> : kind \in kinds}
 
@@ -370,16 +380,16 @@ Meaning(rows, ch, past) ==
          [] ch.do = "rollback" -> past[ch.target][ch.t]
          [] OTHER -> rows
 
-Next1(f, n, value) == [s \in (DOMAIN f) \cup {n} |-> IF s = n THEN value ELSE f[s]]
+Extended(f, n, value) == [s \in (DOMAIN f) \cup {n} |-> IF s = n THEN value ELSE f[s]]
 
 \* One transaction: the snapshot, the changes of all tables, the idempotency keys, the mark of the write.
-Snapshot(c, who, id, changes, retired) ==
+Snapshot(c, who, id, key, changes, retired) ==
     LET n == c.latest + 1
-    IN [ApplyAll(c, who, changes, retired, n) EXCEPT
-        !.latest = n, !.snaps = @ \cup {n}, !.marks = Next1(@, n, who),
-        !.tokens = Next1(@, n, UNION {Tokens(ch, retired[ch.t]) : ch \in changes}),
-        !.keys = IF Faulty("keys are not recorded") \/ \A ch \in changes : ch.do \in {"compact", "rewrite", "flush"} THEN @
-                 ELSE @ \cup {[id |-> id, n |-> n]},
+        written == IF Faulty("only one table is committed") THEN {CHOOSE ch \in changes : TRUE} ELSE changes
+    IN [ApplyAll(c, who, written, retired, n) EXCEPT
+        !.latest = n, !.snaps = @ \cup {n}, !.marks = Extended(@, n, who),
+        !.tokens = Extended(@, n, UNION {Tokens(ch, retired[ch.t]) : ch \in changes}),
+        !.keys = IF key \in {"once", "shared"} /\ ~Faulty("keys are not recorded") THEN @ \cup {[id |-> id, n |-> n]} ELSE @,
         !.stage = IF @.id = id /\ @.state = "open" /\ ~Faulty("publication is not recorded")
                   THEN [@ EXCEPT !.state = "published"] ELSE @]
 \* Files of the catalog that a transaction removes from it are scheduled for deletion.
@@ -388,16 +398,16 @@ IsRunning(x) == writer[x].pc \notin {"idle", "retry"}
 Running == {Attempt(x) : x \in {x \in Writers : IsRunning(x)}} \cup {flight.who : flight \in flights}
 Schedule(before, after) == sched \cup {[file |-> f, since |-> Running] : f \in Known(before) \ Known(after)}
 
-Commit(c, who, id, changes, retired, saw) ==
-    LET after == Snapshot(c, who, id, changes, retired)
+Commit(c, who, id, key, changes, retired, saw) ==
+    LET after == Snapshot(c, who, id, key, changes, retired)
         n == after.latest
         rows(t) == IF \E ch \in changes : ch.t = t
                    THEN Meaning(truth[c.latest][t], CHOOSE ch \in changes : ch.t = t, truth) ELSE truth[c.latest][t]
     IN /\ cat' = after
        /\ storage' = storage \cup {d.id : d \in after.deletes \ c.deletes}
        /\ sched' = Schedule(c, after)
-       /\ truth' = Next1(truth, n, [t \in Tables |-> rows(t)])
-       /\ done' = done \cup {[id |-> id, n |-> n, saw |-> saw]}
+       /\ truth' = Extended(truth, n, [t \in Tables |-> rows(t)])
+       /\ done' = done \cup {[id |-> id, n |-> n, saw |-> saw, once |-> key # "again"]}
 
 (***************************************************************************)
 (* Writers.                                                                 *)
@@ -421,7 +431,10 @@ Acknowledge(x) == acked' = acked \cup {writer[x].id}
 Retry(x) == [writer EXCEPT ![x] = [@ EXCEPT !.pc = "retry", !.doubt = FALSE, !.base = 0, !.plan = NoPlan]]
 Release(x) == lock' = IF lock = x THEN Nobody ELSE lock
 
-IsCommitted(c, id) == \E key \in c.keys : key.id = id
+\* idempotency.py: the table of keys outlives the snapshots.
+IsReplayed(op, id) ==
+    op.key \in {"once", "shared"} /\ \E key \in cat.keys :
+        key.id = id /\ (Faulty("keys expire with snapshots") => key.n \in cat.snaps)
 
 \* Plan an operation on the latest snapshot, and write its data files. A key that is committed already ends it.
 Plan(x) ==
@@ -431,15 +444,15 @@ Plan(x) ==
     /\ \E op \in IF w.pc = "idle" THEN Mix ELSE {w.op} :
         LET n == IF w.pc = "idle" THEN w.n + 1 ELSE w.n
             who == <<x, n, IF w.pc = "idle" THEN 0 ELSE w.a + 1>>
-            id == IF op.twin THEN <<Nobody, 9>> ELSE IF op.kind = "publish" THEN cat.stage.id ELSE <<x, n>>
+            id == IF op.key = "shared" THEN <<Nobody, 9>> ELSE IF op.kind = "publish" THEN cat.stage.id ELSE <<x, n>>
             begin(pc, plan) == writer' = [writer EXCEPT ![x] =
                 [Idle(n) EXCEPT !.pc = pc, !.a = who[3], !.op = op, !.id = id, !.plan = plan]]
             saw(reads) == {[t |-> t, rows |-> truth[cat.latest][t], ks |-> {}] : t \in reads}
-        IN CASE op.kind \in {"change", "stage"} /\ IsCommitted(cat, id) /\ ~Faulty("keys expire with snapshots") ->
+        IN CASE IsReplayed(op, id) ->
                   /\ acked' = acked \cup {id}
                   /\ writer' = [writer EXCEPT ![x] = Idle(n)]
                   /\ UNCHANGED storage
-             [] op.kind \in {"change", "stage"} /\ (~IsCommitted(cat, id) \/ Faulty("keys expire with snapshots")) ->
+             [] op.kind \in {"change", "stage"} /\ ~IsReplayed(op, id) ->
                   \E changes \in {{plan[p] : p \in op.parts} :
                         plan \in {plan \in [op.parts -> UNION {Plans(cat, who, id, p) : p \in op.parts}] :
                                     \A p \in op.parts : plan[p] \in Plans(cat, who, id, p)}} :
@@ -462,8 +475,9 @@ Plan(x) ==
              [] op.kind = "expire" ->
                   begin("expiring", [NoPlan EXCEPT !.at = cat.latest, !.need = Never]) /\ UNCHANGED <<storage, acked>>
              [] op.kind = "cleanup" ->
-                  LET wanted == {f \in sched : Faulty("clean-up ignores leases") \/ f.since \cap Running = {}}
-                      files == {f.file : f \in wanted} \ Known(cat)
+                  LET retired == {f.id : f \in {f \in cat.files : f.end < Never}}
+                      wanted == {f \in sched : Faulty("clean-up ignores leases") \/ f.since \cap Running = {}}
+                      files == IF Faulty("clean-up deletes retired files") THEN retired ELSE {f.file : f \in wanted} \ Known(cat)
                   IN /\ files # {}
                      /\ begin("cleaning", [NoPlan EXCEPT !.at = cat.latest, !.need = Never, !.files = files])
                      /\ UNCHANGED <<storage, acked>>
@@ -478,16 +492,14 @@ Begin(x) ==
         changes == w.plan.changes
         lost == w.doubt /\ ~Faulty("no search after a lost answer") /\ \E s \in cat.snaps : cat.marks[s] = Attempt(x)
         replayed == IF w.op.kind = "publish" THEN cat.stage.state = "published"
-                    ELSE IsCommitted(cat, w.id) /\ ~Faulty("keys are looked up before the commit only")
-                         /\ ~Faulty("keys expire with snapshots")
-        expired == Faulty("keys expire with snapshots") /\ \E key \in cat.keys : key.id = w.id /\ key.n \in cat.snaps
+                    ELSE IsReplayed(w.op, w.id) /\ ~Faulty("keys are looked up before the commit only")
         fits == /\ \A ch \in changes : Fits(cat, ch) /\ (w.op.kind = "publish" => StageHolds(cat, ch))
                 /\ ReadsHold(cat, w.plan.at, w.plan.reads)
     IN
     /\ w.pc = "planned" /\ lock = Nobody
     /\ IF lost
        THEN Acknowledge(x) /\ writer' = End(x) /\ UNCHANGED <<storage, lock>>
-       ELSE IF replayed \/ expired
+       ELSE IF replayed
        THEN /\ Acknowledge(x) /\ writer' = End(x)
             /\ storage' = IF w.op.kind = "publish" THEN storage ELSE storage \ Written(x)
             /\ UNCHANGED lock
@@ -502,31 +514,42 @@ Begin(x) ==
             /\ UNCHANGED <<acked, lock>>
     /\ UNCHANGED <<cat, sched, engine, flights, truth, done, faults>>
 
+\* A flush of the other engine deletes inlined deletions when it begins, so the database makes others wait for it who
+\* delete them, too: by a delete file of the same data file, or by a merge.
+Absorbed(c, changes, retired) ==
+    UNION {retired[ch.t].files \cup {x.file : x \in ch.cut} \cup ch.forget : ch \in changes}
+Waits(c, changes, retired) ==
+    /\ engine.pc = "open" /\ engine.change.do = "xflush"
+    /\ {state.file : state \in engine.change.states} \cap Absorbed(c, changes, retired) # {}
+
 \* COMMIT. The primary key of the snapshot refuses it if another commit has taken the number.
-RetiredBy(c, changes) == [t \in {ch.t : ch \in changes} |-> Retired(c, CHOOSE ch \in changes : ch.t = t)]
 CommitEnds(x) ==
     LET w == writer[x]
         clash == cat.latest # w.base /\ ~Faulty("no primary key")
-        commit == Commit(cat, Attempt(x), w.id, w.plan.changes, RetiredBy(cat, w.plan.changes), w.plan.saw)
+        commit == Commit(cat, Attempt(x), w.id, w.op.key, w.plan.changes, RetiredBy(cat, w.plan.changes), w.plan.saw)
         doubtful == [writer EXCEPT ![x] = [@ EXCEPT !.pc = "planned", !.doubt = TRUE]]
-        unknown == faults' = [faults EXCEPT !.lost = @ + 1] /\ writer' = doubtful /\ UNCHANGED acked
-        flight == [who |-> Attempt(x), id |-> w.id, base |-> w.base, changes |-> w.plan.changes, saw |-> w.plan.saw]
+        unknown == /\ faults' = [faults EXCEPT !.lost = @ + 1]
+                   /\ IF Faulty("a lost answer counts as success")
+                      THEN Acknowledge(x) /\ writer' = End(x) ELSE UNCHANGED acked /\ writer' = doubtful
+        flight == [who |-> Attempt(x), id |-> w.id, key |-> w.op.key, base |-> w.base, changes |-> w.plan.changes, saw |-> w.plan.saw]
         same == UNCHANGED <<cat, storage, sched, truth, done>>
     IN
     /\ w.pc = "begun" /\ lock' = Nobody
     /\ IF clash
        THEN /\ writer' = [writer EXCEPT ![x] = [@ EXCEPT !.pc = "planned"]]
             /\ same /\ UNCHANGED <<flights, acked, faults>>
-       ELSE \/ commit /\ Acknowledge(x) /\ writer' = End(x) /\ UNCHANGED <<flights, faults>>
+       ELSE ~Waits(cat, w.plan.changes, RetiredBy(cat, w.plan.changes)) /\
+            \/ commit /\ Acknowledge(x) /\ writer' = End(x) /\ UNCHANGED <<flights, faults>>
             \/ faults.lost < LostAnswers /\ commit /\ unknown /\ UNCHANGED flights
             \/ faults.lost < LostAnswers /\ same /\ unknown /\ flights' = flights \cup {flight}
     /\ UNCHANGED engine
 
 \* The server applies a COMMIT that its client has given up, or refuses it by the primary key.
 Lands(flight) ==
-    /\ flight \in flights /\ flights' = flights \ {flight}
+    /\ flight \in flights /\ ~Waits(cat, flight.changes, RetiredBy(cat, flight.changes))
+    /\ flights' = flights \ {flight}
     /\ IF cat.latest = flight.base \/ Faulty("a lost commit is renumbered")
-       THEN Commit(cat, flight.who, flight.id, flight.changes, RetiredBy(cat, flight.changes), flight.saw)
+       THEN Commit(cat, flight.who, flight.id, flight.key, flight.changes, RetiredBy(cat, flight.changes), flight.saw)
        ELSE UNCHANGED <<cat, storage, sched, truth, done>>
     /\ UNCHANGED <<lock, writer, engine, acked, faults>>
 
@@ -536,11 +559,14 @@ GiveUp(x) ==
     /\ storage' = IF Faulty("files in doubt are deleted") THEN storage \ Written(x) ELSE storage
     /\ UNCHANGED <<cat, sched, lock, engine, flights, truth, done, acked, faults>>
 
-\* The process dies: the database rolls back, the lock is free. The orchestrator runs the same operation again.
+\* The process dies: the database rolls back, the lock is free. The orchestrator runs the same operation again,
+\* unless it is an append without a key.
 Crash(x) ==
     /\ IsRunning(x) /\ faults.crashes < Crashes
     /\ faults' = [faults EXCEPT !.crashes = @ + 1]
-    /\ writer' = Retry(x) /\ Release(x)
+    /\ writer' = (IF writer[x].op.key = "none" /\ \E p \in writer[x].op.parts : p.do \in {"append", "inline"}
+                  THEN End(x) ELSE Retry(x))
+    /\ Release(x)
     /\ UNCHANGED <<cat, storage, sched, engine, flights, truth, done, acked>>
 
 (***************************************************************************)
@@ -633,7 +659,7 @@ EngineCommits ==
     /\ engine.pc = "open" /\ engine' = [engine EXCEPT !.pc = "closed"]
     /\ IF conflict
        THEN storage' = storage \ {f.id : f \in ch.files} /\ UNCHANGED <<cat, sched, truth, done>>
-       ELSE Commit(cat, EngineId, <<Nobody, 0>>, {ch}, RetiredBy(cat, {ch}), {})
+       ELSE Commit(cat, EngineId, <<Nobody, 0>>, "none", {ch}, RetiredBy(cat, {ch}), {})
     /\ UNCHANGED <<lock, writer, flights, acked, faults>>
 
 Next ==
@@ -641,13 +667,14 @@ Next ==
                           \/ Expire(x) \/ CleanUp(x) \/ Orphans(x)
     \/ \E flight \in flights : Lands(flight)
     \/ EngineBegins \/ EngineCommits
+Symmetry == Permutations(Writers)
 Spec == Init /\ [][Next]_vars
 
 (***************************************************************************)
 (* Invariants.                                                              *)
 (***************************************************************************)
 \* Every operation that was reported as successful is committed.
-NothingUnacknowledged == \A id \in acked : \E commit \in done : commit.id = id
+AcknowledgedIsCommitted == \A id \in acked : \E commit \in done : commit.id = id
 \* Every retained snapshot has all rows that it must have.
 NothingLost == \A s \in cat.snaps, t \in Tables : truth[s][t] \subseteq RowsAt(cat, t, s)
 \* It has no others: none that was deleted before, none that was added after.
@@ -659,7 +686,7 @@ NothingTwice ==
         /\ Cardinality({f[3] : f \in found}) = Cardinality(found)
         /\ \A f \in FilesAt(cat, t, s) :
              Cardinality({d \in DeletesOf(cat, f.id) : s < d.end /\ \E g \in d.gone : g.s <= s}) <= 1
-    /\ \A one, two \in done : one.id = two.id => one.n = two.n
+    /\ \A one, two \in done : one.id = two.id /\ one.once => one.n = two.n
 \* The files of every retained snapshot exist, and those that a running write still reads.
 Readable == Known(cat) \subseteq storage
 PlansAreReadable ==
