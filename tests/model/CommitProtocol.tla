@@ -44,9 +44,9 @@ Max(S) == CHOOSE n \in S : \A m \in S : n >= m
 
 (***************************************************************************)
 (* Operations. A row is [id, k]: the operation that wrote it, and its key.  *)
-(* Keys 1 and 2 are in the partition "p", key 3 is in "q".                  *)
+(* Key 3 is in the partition "q", all others are in "p".                    *)
 (***************************************************************************)
-PartitionOf(k) == IF k <= 2 THEN "p" ELSE "q"
+PartitionOf(k) == IF k = 3 THEN "q" ELSE "p"
 
 \* How an operation is repeated under its idempotency key: "once" (a commit with the key ends it), "shared" (once, and two
 \* writers do it), "again" (its effect is repeated, and that changes nothing more), "none" (never, or it is upkeep).
@@ -58,7 +58,7 @@ With(key, op) == [op EXCEPT !.key = key]
 Transaction(parts, reads) == Op("change", "once", parts, reads)
 Task(kind) == Op(kind, "none", {}, {})
 
-Appends == {One("append", "a", {1}), One("inline", "a", {3}), One("append", "b", {1})}
+Appends == {One("append", "a", {1}), One("inline", "a", {3}), One("append", "b", {2})}
 RowChanges == {One("merge", "a", {2}), One("merge", "a", {3}), One("delete", "a", {1}), One("delete", "a", {3})}
 Replaces == {One("replace", "a", {1}), One("replace", "a", {3})}
 Moves == {One("compact", "a", {1}), One("rewrite", "a", {1}), One("flush", "a", {})}
@@ -78,7 +78,7 @@ TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, 
                    One("compact", "a", {1}), One("flush", "a", {}), One("delete", "b", {1})}
 StageMix == {Op("stage", "once", {On("replace", "a", {1}), On("append", "b", {2})}, {}), Task("publish"),
              One("append", "a", {2}), One("append", "b", {1}), One("compact", "a", {1}), Task("expire")}
-BesideEngine == AllChanges \ {One("append", "b", {1})}
+BesideEngine == AllChanges \ {One("append", "b", {2})}
 NoEngine == {}
 EngineChanges == {On("xappend", "a", {1}), On("xinline", "a", {3}), On("xdelete", "a", {1}), On("xsmall", "a", {1}),
                   On("xsmall", "a", {3}), On("xflush", "a", {}), On("xmerge", "a", {1})}
@@ -98,20 +98,20 @@ FirstCatalog ==
                                   [] s = 2 -> {<<"inlined_insert", "a">>}
                                   [] s = 3 -> {<<"inlined_delete", "a">>}],
      marks |-> [s \in 1..3 |-> <<Nobody, s, 0>>],
-     files |-> {OldFile(1, "a", {1, 2}), OldFile(2, "b", {1})},
+     files |-> {OldFile(1, "a", {1, 2, 4}), OldFile(2, "b", {1})},
      deletes |-> {},
-     inlinedDeletes |-> {[file |-> <<Nobody, 1, 0, "a", "p">>, r |-> Old(2), b |-> 1, s |-> 3]},
+     inlinedDeletes |-> {[file |-> <<Nobody, 1, 0, "a", "p">>, r |-> Old(4), b |-> 1, s |-> 3]},
      inlined |-> {[t |-> "a", r |-> Old(3), b |-> 2, e |-> Never]},
      keys |-> {},
-     stats |-> [t \in Tables |-> IF t = "a" THEN {1, 2, 3} ELSE {1}],
+     stats |-> [t \in Tables |-> IF t = "a" THEN 1..4 ELSE {1}],
      stage |-> [state |-> "none", id |-> <<Nobody, 0>>, at |-> 0, changes |-> {}]]
 FirstTruth ==
     [s \in 0..3 |-> [t \in Tables |->
         CASE s = 0 -> {}
           [] t = "b" -> {Old(1)}
-          [] s = 1 -> {Old(1), Old(2)}
-          [] s = 2 -> {Old(1), Old(2), Old(3)}
-          [] OTHER -> {Old(1), Old(3)}]]
+          [] s = 1 -> {Old(1), Old(2), Old(4)}
+          [] s = 2 -> {Old(1), Old(2), Old(3), Old(4)}
+          [] OTHER -> {Old(1), Old(2), Old(3)}]]
 
 Known(c) == {f.id : f \in c.files} \cup {d.id : d \in c.deletes}
 FilesAt(c, t, s) == {f \in c.files : f.t = t /\ f.begin <= s /\ s < f.end}
@@ -152,7 +152,7 @@ Blank(c, p) ==
      states |-> {},     \* files that must be unchanged
      whole |-> {},      \* files to retire
      ends |-> {},       \* inlined rows to retire
-     cut |-> {},        \* files that get a delete file: [file, gone]
+     cut |-> {},        \* files that get a delete file: [file, old, gone]
      forget |-> {},     \* files that a merged file replaces in history
      moved |-> {},      \* inlined rows to move into files
      placed |-> {},     \* delete files of moved rows
@@ -172,7 +172,7 @@ RowPlan(c, p) ==
         !.seen = {f.id : f \in seen}, !.inlinedSeen = inlined, !.ends = inlined,
         !.states = {StateOf(c, f.id) : f \in files},
         !.whole = {f.id : f \in whole},
-        !.cut = {[file |-> f.id, gone |-> matching(VersionsAt(c, f, s))] : f \in files \ whole}]
+        !.cut = {[file |-> f.id, old |-> Deletions(c, f.id), gone |-> matching(VersionsAt(c, f, s))] : f \in files \ whole}]
 
 \* verbs/rollback_plan.py: files with the same rows stay, rows of the others are copied.
 RollbackPlan(c, who, p, to) ==
@@ -216,7 +216,7 @@ FlushPlan(c, who, p, live) ==
         lives == {f \in live : InCatalog(c, f.id) # {}}
     IN [Blank(c, p) EXCEPT
         !.files = new, !.moved = moved, !.states = {StateOf(c, f.id) : f \in lives},
-        !.cut = {[file |-> f.id, gone |-> {}] : f \in lives},
+        !.cut = {[file |-> f.id, old |-> Deletions(c, f.id), gone |-> {}] : f \in lives},
         !.placed = {[id |-> DeleteId(who, f.id), file |-> f.id, gone |-> dead(f)] : f \in {f \in new : dead(f) # {}}}]
 
 \* What the extension does in the same cases: a delete file replaces the one that its transaction has seen, and leaves
@@ -345,7 +345,7 @@ Apply(c, who, ch, retired, n) ==
                 file \in {file \in retired.files : InCatalog(c, file) # {}}}
         cutDeletes ==
             {[id |-> DeleteId(who, x.file), file |-> x.file, end |-> Never,
-              gone |-> Deletions(c, x.file) \cup {[r |-> v.r, b |-> v.b, s |-> n] : v \in x.gone}] : x \in ch.cut}
+              gone |-> x.old \cup {[r |-> v.r, b |-> v.b, s |-> n] : v \in x.gone}] : x \in ch.cut}
         placed == {[id |-> d.id, file |-> d.file, gone |-> deleted(d.gone), end |-> Never] : d \in ch.placed}
         absorbed == {d.file : d \in retiredDeletes \cup cutDeletes} \cup ch.forget
         flushed == IF ch.do = "xflush" THEN {state.file : state \in ch.states} ELSE {}
