@@ -48,15 +48,15 @@ Max(S) == CHOOSE n \in S : \A m \in S : n >= m
 (***************************************************************************)
 PartitionOf(k) == IF k = 3 THEN "q" ELSE "p"
 
-\* How an operation is repeated under its idempotency key: "once" (a commit with the key ends it), "shared" (once, and two
-\* writers do it), "again" (its effect is repeated, and that changes nothing more), "none" (never, or it is upkeep).
-KeyOf(do) == CASE do \in {"append", "inline"} -> "once" [] do \in {"replace", "merge", "delete"} -> "again" [] OTHER -> "none"
+\* How an operation is repeated after a crash: "once" (with an idempotency key: a commit with the key ends it), "shared"
+\* (once, and several writers do the same work), "again" (a repetition has the same effect), "none" (never).
+KeyOf(do) == IF do \in {"append", "inline"} THEN "once" ELSE "again"
 On(do, t, ks) == [do |-> do, t |-> t, ks |-> ks]
 Op(kind, key, parts, reads) == [kind |-> kind, key |-> key, parts |-> parts, reads |-> reads]
 One(do, t, ks) == Op("change", KeyOf(do), {On(do, t, ks)}, {})
 With(key, op) == [op EXCEPT !.key = key]
 Transaction(parts, reads) == Op("change", "once", parts, reads)
-Task(kind) == Op(kind, "none", {}, {})
+Task(kind) == Op(kind, IF kind = "publish" THEN "once" ELSE "none", {}, {})
 
 Appends == {One("append", "a", {1}), One("inline", "a", {3}), One("append", "b", {2})}
 RowChanges == {One("merge", "a", {2}), One("merge", "a", {3}), One("delete", "a", {1}), One("delete", "a", {3})}
@@ -448,7 +448,7 @@ Plan(x) ==
             begin(pc, plan) == writer' = [writer EXCEPT ![x] =
                 [Idle(n) EXCEPT !.pc = pc, !.a = who[3], !.op = op, !.id = id, !.plan = plan]]
             saw(reads) == {[t |-> t, rows |-> truth[cat.latest][t], ks |-> {}] : t \in reads}
-        IN CASE IsReplayed(op, id) ->
+        IN CASE op.kind # "publish" /\ IsReplayed(op, id) ->
                   /\ acked' = acked \cup {id}
                   /\ writer' = [writer EXCEPT ![x] = Idle(n)]
                   /\ UNCHANGED storage
@@ -559,13 +559,12 @@ GiveUp(x) ==
     /\ storage' = IF Faulty("files in doubt are deleted") THEN storage \ Written(x) ELSE storage
     /\ UNCHANGED <<cat, sched, lock, engine, flights, truth, done, acked, faults>>
 
-\* The process dies: the database rolls back, the lock is free. The orchestrator runs the same operation again,
-\* unless it is an append without a key.
+\* The process dies: the database rolls back, the lock is free. The orchestrator runs the same operation again
+\* where that is safe.
 Crash(x) ==
     /\ IsRunning(x) /\ faults.crashes < Crashes
     /\ faults' = [faults EXCEPT !.crashes = @ + 1]
-    /\ writer' = (IF writer[x].op.key = "none" /\ \E p \in writer[x].op.parts : p.do \in {"append", "inline"}
-                  THEN End(x) ELSE Retry(x))
+    /\ writer' = IF writer[x].op.key = "none" THEN End(x) ELSE Retry(x)
     /\ Release(x)
     /\ UNCHANGED <<cat, storage, sched, engine, flights, truth, done, acked>>
 
