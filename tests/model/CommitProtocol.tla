@@ -77,7 +77,7 @@ TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, 
                    Transaction({On("inline", "b", {3})}, {"a"}),
                    One("compact", "a", {1}), One("flush", "a", {}), One("delete", "b", {1})}
 StageMix == {Op("stage", "once", {On("replace", "a", {1}), On("append", "b", {2})}, {}), Task("publish"),
-             One("append", "a", {2}), One("append", "b", {1}), One("compact", "a", {1}), Task("expire")}
+             One("append", "a", {2}), One("compact", "a", {1})}
 BesideEngine == AllChanges \ {One("append", "b", {2})}
 FewBesideEngine == {One("delete", "a", {1}), One("merge", "a", {3}), One("compact", "a", {1}), One("flush", "a", {})}
 NoEngine == {}
@@ -515,14 +515,6 @@ Begin(x) ==
             /\ UNCHANGED <<acked, lock>>
     /\ UNCHANGED <<cat, sched, engine, flights, truth, done, faults>>
 
-\* A flush of the other engine deletes inlined deletions when it begins, so the database makes others wait for it who
-\* delete them, too: by a delete file of the same data file, or by a merge.
-Absorbed(c, changes, retired) ==
-    UNION {retired[ch.t].files \cup {x.file : x \in ch.cut} \cup ch.forget : ch \in changes}
-Waits(c, changes, retired) ==
-    /\ engine.pc = "open" /\ engine.change.do = "xflush"
-    /\ {state.file : state \in engine.change.states} \cap Absorbed(c, changes, retired) # {}
-
 \* COMMIT. The primary key of the snapshot refuses it if another commit has taken the number.
 CommitEnds(x) ==
     LET w == writer[x]
@@ -539,16 +531,14 @@ CommitEnds(x) ==
     /\ IF clash
        THEN /\ writer' = [writer EXCEPT ![x] = [@ EXCEPT !.pc = "planned"]]
             /\ same /\ UNCHANGED <<flights, acked, faults>>
-       ELSE ~Waits(cat, w.plan.changes, RetiredBy(cat, w.plan.changes)) /\
-            \/ commit /\ Acknowledge(x) /\ writer' = End(x) /\ UNCHANGED <<flights, faults>>
+       ELSE \/ commit /\ Acknowledge(x) /\ writer' = End(x) /\ UNCHANGED <<flights, faults>>
             \/ faults.lost < LostAnswers /\ commit /\ unknown /\ UNCHANGED flights
             \/ faults.lost < LostAnswers /\ same /\ unknown /\ flights' = flights \cup {flight}
     /\ UNCHANGED engine
 
 \* The server applies a COMMIT that its client has given up, or refuses it by the primary key.
 Lands(flight) ==
-    /\ flight \in flights /\ ~Waits(cat, flight.changes, RetiredBy(cat, flight.changes))
-    /\ flights' = flights \ {flight}
+    /\ flight \in flights /\ flights' = flights \ {flight}
     /\ IF cat.latest = flight.base \/ Faulty("a lost commit is renumbered")
        THEN Commit(cat, flight.who, flight.id, flight.key, flight.changes, RetiredBy(cat, flight.changes), flight.saw)
        ELSE UNCHANGED <<cat, storage, sched, truth, done>>
@@ -638,12 +628,13 @@ Orphans(x) ==
 (* The other engine: one transaction, pinned to the snapshot that it read.  *)
 (* It commits unless the tokens of a later snapshot conflict with it.       *)
 (***************************************************************************)
-Aborts(do) ==
-    CASE do \in {"xappend", "xinline"} -> {"deleted", "inlined_delete"}
-      [] do = "xdelete" -> {"inserted", "inlined_insert", "merge_adjacent", "rewrite_delete"}
-      [] do = "xsmall" -> {"inserted", "inlined_insert", "inlined_delete", "inline_flush"}
-      [] do = "xflush" -> {"inlined_delete", "inline_flush"}
-      [] do = "xmerge" -> {"deleted", "merge_adjacent", "rewrite_delete"}
+AbortsDelete == {"inserted", "inlined_insert", "merge_adjacent", "rewrite_delete"}
+Aborts(ch) ==
+    CASE ch.do \in {"xappend", "xinline"} -> {"deleted", "inlined_delete"}
+      [] ch.do = "xdelete" -> AbortsDelete
+      [] ch.do = "xsmall" -> {"inserted", "inlined_insert", "inlined_delete", "inline_flush"}
+      [] ch.do = "xflush" -> {"inlined_delete", "inline_flush"} \cup (IF ch.states = {} THEN {} ELSE AbortsDelete)
+      [] ch.do = "xmerge" -> {"deleted", "merge_adjacent", "rewrite_delete"}
 EngineId == <<Nobody, 7, 0>>
 EngineBegins ==
     /\ engine.pc = "idle"
@@ -654,7 +645,7 @@ EngineBegins ==
     /\ UNCHANGED <<cat, sched, lock, writer, flights, truth, done, acked, faults>>
 EngineCommits ==
     LET ch == engine.change
-        conflict == \E token \in Since(cat, ch.at) : token[2] = ch.t /\ token[1] \in Aborts(ch.do)
+        conflict == \E token \in Since(cat, ch.at) : token[2] = ch.t /\ token[1] \in Aborts(ch)
     IN
     /\ engine.pc = "open" /\ engine' = [engine EXCEPT !.pc = "closed"]
     /\ IF conflict

@@ -102,17 +102,30 @@ class Mutant:
 PAIRS = Config("pairs", "AllChanges", writers=2)
 CHANGES = Config("changes", "AllChanges", writers=3)
 KEYED = Config("keyed", "KeyedMix", writers=3, invariants=(*INVARIANTS, "KeysOnce"))
-RETRIES = Config("retries", "RetryMix", writers=2, operations=2, crashes=1, lost=1)
+RETRIES = Config("retries", "RetryMix", writers=2, crashes=2, lost=2)
+RETRIES_OF_THREE = Config("retries, three writers", "RetryMix", writers=3, crashes=1, lost=1)
 EXPIRED_KEYS = Config("expired keys", "ExpiredKeysMix", writers=3, crashes=1, lost=1)
 TWINS = Config("twins", "TwinMix", writers=3, crashes=1, lost=1)
 TRANSACTIONS = Config("transactions", "TransactionMix", writers=3, crashes=1)
 STAGES = Config("stages", "StageMix", writers=2, operations=2, crashes=1, lost=1)
 UPKEEP = Config("upkeep", "UpkeepMix", writers=3, crashes=1)
-UPKEEP_TWICE = Config("upkeep, twice", "UpkeepMix", writers=2, operations=2, crashes=1, lost=1)
+UPKEEP_TWICE = Config("upkeep, twice", "UpkeepMix", writers=2, operations=2, crashes=1)
 ENGINE = Config("engine", "BesideEngine", writers=2, engine="EngineChanges")
 ENGINE_OF_THREE = Config("engine, three writers", "FewBesideEngine", writers=3, engine="EngineChanges")
 CONFIGS = (
-    *(PAIRS, CHANGES, KEYED, RETRIES, EXPIRED_KEYS, TWINS, TRANSACTIONS, STAGES, UPKEEP, UPKEEP_TWICE),
+    *(
+        PAIRS,
+        CHANGES,
+        KEYED,
+        RETRIES,
+        RETRIES_OF_THREE,
+        EXPIRED_KEYS,
+        TWINS,
+        TRANSACTIONS,
+        STAGES,
+        UPKEEP,
+        UPKEEP_TWICE,
+    ),
     *(ENGINE, ENGINE_OF_THREE),
 )
 MUTANTS = (
