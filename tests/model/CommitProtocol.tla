@@ -76,7 +76,8 @@ TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, 
                    Transaction({On("append", "a", {1})}, {"b"}),
                    Transaction({On("inline", "b", {3})}, {"a"}),
                    One("compact", "a", {1}), One("flush", "a", {}), One("delete", "b", {1})}
-StageMix == {Op("stage", "once", {On("replace", "a", {1}), On("append", "b", {2})}, {}), Task("publish"),
+StageMix == {Op("stage", "once", {On("replace", "a", {1}), On("append", "b", {2})}, {}),
+             Op("stage", "once", {On("append", "b", {2})}, {}), Task("publish"),
              One("append", "a", {2}), One("compact", "a", {1})}
 BesideEngine == AllChanges \ {One("append", "b", {2})}
 FewBesideEngine == {One("delete", "a", {1}), One("merge", "a", {3}), One("compact", "a", {1}), One("flush", "a", {})}
