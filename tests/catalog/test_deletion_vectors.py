@@ -12,6 +12,7 @@ from pyroaring import BitMap64
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import DeleteFile, reading
+from ducklake_orch.catalog.parquet import deletes_sql
 from ducklake_orch.catalog.parquet.deletion_vectors import decoded
 from ducklake_orch.catalog.scan import plan_scan
 from ducklake_orch.engine.quoting import table_name
@@ -177,6 +178,11 @@ def test_bytes_that_are_no_vector_are_refused_without_much_memory_or_time(seed: 
     except (ValueError, IndexError, struct.error):
         return
     assert len(positions) == len(bitmap)
+
+
+def test_a_vector_may_be_empty() -> None:
+    empty = DeleteFile(1, "x.puffin", 0, 1, None, None, 0, None, format="puffin", positions=())
+    assert duckdb.sql(f"FROM {deletes_sql(empty)}").fetchall() == []
 
 
 def test_a_vector_that_is_damaged_or_missing_is_refused(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def deletes_sql(deletes: DeleteFile) -> str:
             raise AssertionError(f"{deletes.path} has not been read by `read_vectors`")
         # One constant: a list of very many takes long to parse.
         positions = f"string_split({literal(','.join(map(str, deletes.positions)))}, ',')"
+        positions = positions if deletes.positions else "[]::VARCHAR[]"
         return f"(SELECT CAST(unnest({positions}) AS BIGINT) AS pos, NULL::BIGINT AS {SNAPSHOT_ID})"
     nothing = f"SELECT NULL::BIGINT AS {SNAPSHOT_ID} WHERE false"
     return f"({nothing} UNION ALL BY NAME FROM {parquet_sql(deletes.path, deletes.encryption_key)})"
