@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import duckdb
 
@@ -114,11 +115,16 @@ class Command:
         """Whether it can change the lake and must therefore wait in the writers' queue."""
         return self.kind in ("ddl", "dml", "maintenance") or bool(self.calls & _OPTION_CALLS)
 
+    @cached_property
+    def _bare(self) -> str:
+        """The text without comments and strings."""
+        return _NOISE.sub(" ", self.sql)
+
     @property
     def changes_tables(self) -> bool:
         """Whether it is a statement that can change a table of the lake, other than by dropping its schema."""
         is_statement = self.kind in ("ddl", "dml") and not self.calls & _WRITING_CALLS.keys()
-        return is_statement and not _LEAVES_TABLES.match(_NOISE.sub(" ", self.sql))
+        return is_statement and not _LEAVES_TABLES.match(self._bare)
 
     @property
     def lake_calls(self) -> frozenset[str]:
@@ -128,12 +134,12 @@ class Command:
     @property
     def reads_history(self) -> bool:
         """Whether it reads earlier snapshots of the lake, or lists snapshots."""
-        return bool(_READS_HISTORY.search(_NOISE.sub(" ", self.sql)))
+        return bool(_READS_HISTORY.search(self._bare))
 
     @property
     def lists_objects(self) -> bool:
         """Whether it lists the tables, columns or other objects of databases."""
-        return bool(_LISTS_OBJECTS.search(_NOISE.sub(" ", self.sql)))
+        return bool(_LISTS_OBJECTS.search(self._bare))
 
     @property
     def sets_message(self) -> bool:

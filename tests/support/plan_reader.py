@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import duckdb
-from pyroaring import BitMap64
 
 from ducklake_orch import DuckLake
 from ducklake_orch.catalog.metadata import ColumnDef, DataFile, DeleteFile, MappedName, Metadata, duckdb_type
 from ducklake_orch.catalog.scan import ScanPlan, plan_scan
 from ducklake_orch.engine.quoting import identifier, literal, table_name
+from tests.support.deletion_vectors import positions_in
 
 SNAPSHOT = "_ducklake_internal_snapshot_id"
 
@@ -66,9 +65,7 @@ def encrypted_nodes(con: duckdb.DuckDBPyConnection, plan: ScanPlan, file: DataFi
 
 def positions_sql(deletes: DeleteFile, at: int) -> str:
     if deletes.format == "puffin":
-        # 4 bytes of length, 4 of a magic number, the bitmap, and 4 of a checksum
-        positions = BitMap64.deserialize(Path(deletes.path).read_bytes()[8:-4])
-        return f"SELECT unnest({list(positions) if deletes.begin_snapshot <= at else '[]::BIGINT[]'})"
+        return f"SELECT unnest({positions_in(deletes.path) if deletes.begin_snapshot <= at else '[]::BIGINT[]'})"
     if not deletes.later:
         return f"SELECT pos FROM {source(deletes)}"
     # Each deletion has its snapshot if the file has this column; otherwise the union fills it with NULL.

@@ -52,9 +52,9 @@ def delete_files_of_retired(
     if not deletions:
         return []
     history, at = TableHistory(transaction.metadata, table), transaction.latest.snapshot_id
-    files = tuple(file for file, _ in LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch())
+    live = LiveFiles(history, at, deletions_table(transaction.metadata, table)).fetch()
     with closing(transaction.session.instance.root.cursor()) as con:
-        files = read_vectors(con, [file for file in files if file.data_file_id in deletions])
+        files = read_vectors(con, [file for file, _ in live if file.data_file_id in deletions])
         losses = [Loss(file, deletions[file.data_file_id], None) for file in files]
         return [replace(file, end_snapshot=snapshot) for file in write_delete_files(con, table, write_id, losses)]
 

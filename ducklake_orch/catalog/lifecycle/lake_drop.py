@@ -4,7 +4,6 @@ A drop that was interrupted can be repeated, because the catalog lists the files
 """
 
 import re
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from ducklake_orch.catalog.lifecycle.orphans import plan_orphans
@@ -63,7 +62,7 @@ def drop_lake(config: LakeConfig, *, dry_run: bool) -> LakeDrop:
             remedy="The catalog still lists them. Mend the cause, then drop the lake again.",
         )
     _drop_catalog(config)
-    return replace(plan, dry_run=False)
+    return plan
 
 
 def _drop_catalog(config: LakeConfig) -> None:

@@ -37,12 +37,13 @@ def absolute_paths(rows: Sequence[tuple[Any, ...]], folders: Mapping[int, str]) 
     }
 
 
-def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None) -> list[str]:
+def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None, *, first: int = 0) -> list[str]:
     """Return the paths of all data files and delete files, live or ended.
 
     Args:
         metadata: The metadata tables.
         names: If given, return only paths whose last part is one of these names.
+        first: The smallest id of a file to return.
     """
     condition = "true"
     if names is not None:
@@ -50,7 +51,7 @@ def paths_of_tables(metadata: Metadata, names: Collection[str] | None = None) ->
         condition = f"split_part(path, '/', -1) IN ({', '.join(map(literal, sorted(names))) or 'NULL'})"
     parts = [
         f"SELECT {kind}_file_id, table_id, path, path_is_relative"
-        f" FROM {metadata.table_sql(f'ducklake_{kind}_file')} WHERE {condition}"
+        f" FROM {metadata.table_sql(f'ducklake_{kind}_file')} WHERE {kind}_file_id >= {first} AND {condition}"
         for kind in ("data", "delete")
     ]
     return list(absolute_paths(metadata.rows(" UNION ALL ".join(parts)), table_folders(metadata)).values())

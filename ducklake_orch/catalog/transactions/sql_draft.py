@@ -18,12 +18,11 @@ from ducklake_orch.catalog.metadata import (
     Metadata,
     TableDef,
     Token,
-    absolute_paths,
     folder_name,
     inlines,
     parse_tokens,
+    paths_of_tables,
     refuse_reserved,
-    table_folders,
     text,
 )
 from ducklake_orch.catalog.search import planning
@@ -252,14 +251,9 @@ def _remove_files_of_extension(draft: Draft) -> None:
     """Delete the files that the extension wrote for a draft; the lake has others in their place."""
     try:
         with planning(draft.config, "Listing the files of a transaction", reads=True) as drafted:
-            parts = [
-                f"SELECT {kind}_file_id, table_id, path, path_is_relative"
-                f" FROM {drafted.table_sql(f'ducklake_{kind}_file')} WHERE {kind}_file_id >= {FIRST_DRAFT_FILE}"
-                for kind in ("data", "delete")
-            ]
-            paths = absolute_paths(drafted.rows(" UNION ALL ".join(parts)), table_folders(drafted))
+            paths = paths_of_tables(drafted, first=FIRST_DRAFT_FILE)
     except DuckLakeOrchError as error:  # raising it would hide the outcome of the transaction
         log.warning("files that the extension wrote for a transaction are left to maintenance: %s", error)
         return
     if paths:
-        remove_unused(draft.lake, sorted(paths.values()))
+        remove_unused(draft.lake, sorted(paths))
