@@ -15,7 +15,7 @@ from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.error_classes import run
+from ducklake_orch.engine.error_classes import classify, run
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import Check
 from ducklake_orch.engine.opening import attach, attach_in_place, catalog_queue, enter, folders, refuse_missing
@@ -124,6 +124,8 @@ class Session:
 def open_session(config: LakeConfig, access: Access | None = None, *, entering: bool = True) -> Iterator[Session]:
     """Open a lake for a block.
 
+    An error of the engine leaves the block as an error of ducklake-orch, unless a user's own statements ran in it.
+
     Args:
         config: The lake.
         access: Read-only or at a past snapshot; by default what the configuration says.
@@ -131,7 +133,7 @@ def open_session(config: LakeConfig, access: Access | None = None, *, entering: 
             lake.
     """
     access = access or Access(config.read_only, config.snapshot, config.as_of)
-    process = os.getpid()
+    process, failure = os.getpid(), None
     with _one_process_at_a_time(config, access):
         key, instance = instances.pool.lease(config, access)
         session, keep = None, False
@@ -144,7 +146,9 @@ def open_session(config: LakeConfig, access: Access | None = None, *, entering: 
             config.scrubber.clean(error)
             # A statement's error does not make the connection unusable; `_prepare_for_reuse` detects what does.
             keep = session is not None
-            raise
+            if isinstance(error, DuckLakeOrchError) or (session is not None and session.dirty):
+                raise
+            failure = classify(error, config, f"Using lake `{config.name}` failed")
         finally:
             if os.getpid() == process:  # a forked child has no engine to close
                 fit = False
@@ -154,6 +158,8 @@ def open_session(config: LakeConfig, access: Access | None = None, *, entering: 
                     if session is not None and not fit:
                         session.leave()
                     instances.pool.give_back(key, instance, config, keep=fit)
+    if failure is not None:
+        raise failure  # outside the handler: the engine's error may show a password
 
 
 @contextlib.contextmanager
@@ -200,9 +206,11 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool =
     Args:
         config: The lake.
         read_only: Whether the block only reads.
-        trusted: Whether the block is known to leave no state behind in the instance.
+        trusted: Whether the block is known to leave no state behind in the instance. An error of the engine then leaves
+            it as an error of ducklake-orch.
     """
     refuse_missing(config, Access(read_only=True))
+    failure = None
     alias = config.metadata_alias
     with _one_process_at_a_time(config, Access(read_only=read_only)), _unattached(config, trusted) as instance:
         try:
@@ -216,9 +224,13 @@ def open_metadata(config: LakeConfig, *, read_only: bool = True, trusted: bool =
                 yield con
         except duckdb.Error as error:
             config.scrubber.clean(error)
-            raise
+            if not trusted:
+                raise
+            failure = classify(error, config, f"Using the metadata of lake `{config.name}` failed")
         finally:
             instance.root.execute(f"DETACH DATABASE IF EXISTS {identifier(alias)}")
+    if failure is not None:
+        raise failure  # outside the handler: the engine's error may show a password
 
 
 @contextlib.contextmanager

@@ -15,8 +15,8 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake, LakeConfig
 from ducklake_orch.errors import ConflictError
-from tests.catalog.test_transaction_histories import TABLES, Ids, Rows, Verb, frame, random_verb
 from tests.support.backends import DUCKDB, MYSQL, POSTGRES, SQLITE, catalogs
+from tests.support.random_verbs import TABLES, Ids, Rows, Verb, frame, random_verb
 
 # Larger than the number of ids that one transaction uses.
 IDS_EACH = 100

@@ -14,8 +14,9 @@ import pytest
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.transactions import stage_rows
 from ducklake_orch.errors import DuckLakeOrchError, StageConflictError, TransactionClosedError
-from tests.catalog.test_transaction_histories import TABLES, History, Ids, Verb, frame, random_verb
+from tests.catalog.test_transaction_histories import History
 from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.random_verbs import TABLES, Ids, Verb, frame, random_verb
 
 POLICY = MaintenancePolicy.model_validate(
     {

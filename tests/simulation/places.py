@@ -1,0 +1,155 @@
+"""Where a simulation has its lake: a catalog that returns to its first state before each run."""
+
+import os
+import shutil
+import traceback
+from collections.abc import Callable
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ducklake_orch import DuckLake, LakeConfig
+from tests.servers.mariadb import MariaDBServer
+from tests.servers.postgres import PostgresServer
+from tests.simulation.operations import FIRST_ROWS
+from tests.support.random_verbs import TABLES, frame
+
+T = TypeVar("T")
+_DATABASE, _TEMPLATE = "lake", "template"
+
+
+class Place(Protocol):
+    """A catalog and a storage."""
+
+    config: LakeConfig
+
+    @property
+    def drop(self) -> Callable[[], None] | None:
+        """Ends all connections to the server, if there is one."""
+        ...
+
+    def reset(self) -> None:
+        """Return the lake to its first state."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the server."""
+        ...
+
+
+class _Files:
+    """A lake whose catalog is a file. Its folder is copied back."""
+
+    drop = None
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self._lake, self._first = folder / "lake", folder / "first"
+        self._lake.mkdir()
+        self.config = _configure({"type": kind, "path": self._lake / "catalog"}, self._lake)
+        in_child(lambda: _create(self.config))
+        self._lake.rename(self._first)
+
+    def reset(self) -> None:
+        shutil.rmtree(self._lake, ignore_errors=True)
+        shutil.copytree(self._first, self._lake)
+
+    def stop(self) -> None:
+        """Do nothing: there is no server."""
+
+
+class _Postgres:
+    """A lake in PostgreSQL. Its database is created again from a template."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = PostgresServer.start(folder / "server")
+        self._server.create_database(_DATABASE)
+        self._files, self._first = folder / "lake", folder / "first"
+        self.config = _configure(self._server.socket_url(_DATABASE), self._files)
+        in_child(lambda: _create(self.config))
+        self._files.rename(self._first)
+        self._run(f"CREATE DATABASE {_TEMPLATE} TEMPLATE {_DATABASE}")
+
+    def reset(self) -> None:
+        shutil.rmtree(self._files, ignore_errors=True)
+        shutil.copytree(self._first, self._files)
+        self._run(f"DROP DATABASE {_DATABASE} WITH (FORCE)")
+        self._run(f"CREATE DATABASE {_DATABASE} TEMPLATE {_TEMPLATE}")
+
+    def drop(self) -> None:
+        """End all connections to the lake's database."""
+        self._server.terminate_backends(_DATABASE)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def _run(self, statement: Any) -> None:
+        with self._server.connect() as con:
+            con.autocommit = True
+            con.execute(statement)
+
+
+class _MySQL:
+    """A lake in MariaDB, which is created again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._server = MariaDBServer.start(folder / "server")
+        self._files = folder / "lake"
+        self._server.create_database(_DATABASE)
+        self.config = _configure(self._server.url(_DATABASE), self._files)
+
+    def reset(self) -> None:
+        shutil.rmtree(self._files, ignore_errors=True)
+        self._server.drop_database(_DATABASE)
+        self._server.create_database(_DATABASE)
+        in_child(lambda: _create(self.config))
+
+    def drop(self) -> None:
+        """End all connections to the lake's database."""
+        self._server.kill_connections(_DATABASE)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+
+def open_place(kind: str, folder: Path) -> Place:
+    """Return a place for lakes whose catalog is of a kind.
+
+    Raises:
+        ServerUnavailable: When the server is not installed.
+    """
+    if kind == "postgres":
+        return _Postgres(folder)
+    return _MySQL(folder) if kind == "mysql" else _Files(folder, kind)
+
+
+def in_child(work: Callable[[], T]) -> T:
+    """Return what work returns in a forked child: a process that forks workers must not have used the engine itself."""
+    ours, theirs = Pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            theirs.send(work())
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    theirs.close()
+    try:
+        result: T = ours.recv()
+    except EOFError:
+        raise AssertionError("the child failed; its error is in the output") from None
+    finally:
+        os.waitpid(child, 0)
+    return result
+
+
+def _configure(catalog: Any, folder: Path) -> LakeConfig:
+    storage = {"type": "local", "path": folder / "files"}
+    return DuckLake.from_url("lake", catalog=catalog, storage=storage, create_if_missing=True, threads=1).config
+
+
+def _create(config: LakeConfig) -> None:
+    lake = DuckLake(config)
+    for table in TABLES:
+        lake.write(frame(FIRST_ROWS), table, mode="error", partition_by=["p"], inline="never")

@@ -1,0 +1,191 @@
+"""Run workers one step at a time, in an order that a seed decides, and let them meet faults."""
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from random import Random
+
+from ducklake_orch import LakeConfig
+from tests.simulation.operations import Operation, Outcome
+from tests.simulation.stops import DISK_FULL, GO, LOSE, REFUSE, SLEEP, TORN
+from tests.simulation.worker import start
+
+KILL = "kill"
+DROP = "drop all connections"
+# A worker that has not stopped again after this time waits for a lock of the database: the others go on.
+_BLOCKED_S, _BLOCKED_BY_LOCK_S = 0.2, 0.005
+_HANGS_S = 60
+_WAITS_FOR_LOCK = ("pg_advisory_xact_lock", "get_lock(")
+# Statements that reach neither catalog nor storage cannot fail.
+_LOCAL = ("SET ", "RESET ", "LOAD ", "PRAGMA ", "BEGIN", "ROLLBACK", "SELECT current_setting", "CREATE OR REPLACE TEMP")
+# How likely each fault is at a stop, by the kind of the stop.
+_FAULTS = {
+    SLEEP: {KILL: 0.001},
+    "done": {KILL: 0.006},
+    "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01},
+    "COPY": {KILL: 0.02, REFUSE: 0.02, DISK_FULL: 0.06, TORN: 0.03, DROP: 0.005},
+    **{local: {KILL: 0.006} for local in _LOCAL},
+    "": {KILL: 0.006, REFUSE: 0.01, LOSE: 0.003, DROP: 0.001},
+}
+# A stop of a worker: the worker's number, and how many stops it had before.
+Place = tuple[int, int]
+
+
+@dataclass
+class Run:
+    """What happened in a simulation.
+
+    Attributes:
+        outcomes: How each operation ended; an operation without a key whose worker was killed is unknown.
+        faults: The faults that the workers met, by place.
+        steps: How often a worker went on.
+        problems: What must not happen: an error that is not of our family, a worker that hangs.
+        log: Each step: worker, what it did next, where it had stopped.
+    """
+
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    faults: dict[Place, str] = field(default_factory=dict)
+    steps: int = 0
+    problems: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    def count(self) -> Counter[str]:
+        """Return how often the workers met each fault."""
+        return Counter(self.faults.values())
+
+
+@dataclass
+class _Worker:
+    number: int
+    left: list[Operation]
+    process: int = 0
+    pipe: Connection | None = None
+    place: str | None = None
+    stops: int = 0
+    lives: int = 0
+
+
+class Scheduler:
+    """Runs the operations of some workers.
+
+    Args:
+        config: The lake.
+        shares: The operations of each worker.
+        seed: Decides the order of steps, and the faults.
+        stops: Where workers may meet faults; by default anywhere.
+        drop: Ends all connections to the catalog's server.
+    """
+
+    def __init__(
+        self,
+        config: LakeConfig,
+        shares: Sequence[Sequence[Operation]],
+        seed: int,
+        *,
+        stops: Collection[Place] | None = None,
+        drop: Callable[[], None] | None = None,
+    ) -> None:
+        self._config, self._seed, self._only, self._drop = config, seed, stops, drop
+        self._workers = [_Worker(number, list(share)) for number, share in enumerate(shares)]
+        self._order = Random(f"{seed} order")
+        self._run = Run()
+
+    def run(self) -> Run:
+        """Run until each operation has ended."""
+        try:
+            for worker in self._workers:
+                self._start(worker)
+            while (active := [worker for worker in self._workers if worker.pipe]) and not self._run.problems:
+                self._step(active)
+        finally:
+            for worker in self._workers:
+                self._kill(worker)
+        return self._run
+
+    def _step(self, active: Sequence[_Worker]) -> None:
+        ready = [worker for worker in active if worker.place is not None]
+        if not ready:
+            self._hear(active, _HANGS_S)
+            if not any(worker.place or not worker.pipe for worker in active):
+                self._run.problems.append(f"all workers hang; the last steps: {self._run.log[-20:]}")
+            return
+        worker = self._order.choice(ready)
+        place = worker.place or ""
+        fault = self._fault(worker, place)
+        self._run.steps += place != SLEEP
+        self._run.log.append(f"{worker.number} {fault:8} {place[:200]}")
+        if fault not in (GO, DROP):
+            self._run.faults[worker.number, worker.stops] = fault
+        worker.stops, worker.place = worker.stops + 1, None
+        if fault == KILL:
+            self._kill(worker)
+            self._go_on_after_kill(worker)
+            return
+        if fault == DROP and self._drop:
+            self._run.faults[worker.number, worker.stops - 1] = fault
+            self._drop()
+        assert worker.pipe
+        worker.pipe.send(GO if fault == DROP else fault)
+        blocks = any(word in place for word in _WAITS_FOR_LOCK)
+        self._hear([worker], _BLOCKED_BY_LOCK_S if blocks else _BLOCKED_S)
+        self._hear(self._workers, 0)
+
+    def _fault(self, worker: _Worker, place: str) -> str:
+        if self._only is not None and (worker.number, worker.stops) not in self._only:
+            return GO
+        kind = next(kind for kind in _FAULTS if place.startswith(kind))
+        draw = Random(f"{self._seed} {worker.number} {worker.stops}").random()
+        for fault, likely in _FAULTS[kind].items():
+            draw -= likely
+            if draw < 0:
+                return fault
+        return GO
+
+    def _hear(self, workers: Sequence[_Worker], seconds: float) -> None:
+        """Wait for a message of workers that run, and read all that are there."""
+        running = {worker.pipe: worker for worker in workers if worker.pipe and worker.place is None}
+        for pipe in wait(list(running), seconds):
+            self._read(running[pipe])  # type: ignore[index]
+
+    def _read(self, worker: _Worker) -> None:
+        while worker.pipe and worker.place is None:
+            try:
+                kind, value = worker.pipe.recv()
+            except EOFError:  # it died in a torn write
+                self._kill(worker)
+                self._go_on_after_kill(worker)
+                return
+            if kind == "at":
+                worker.place = value
+            elif kind == "ended":
+                self._run.outcomes[worker.left.pop(0).number] = value
+            else:
+                if kind == "raised":
+                    self._run.problems.append(f"operation {worker.left[0]} raised {value}")
+                self._kill(worker)
+
+    def _go_on_after_kill(self, worker: _Worker) -> None:
+        """Start a killed worker again; it repeats its operation if that has a key."""
+        if worker.left and not worker.left[0].once:
+            self._run.outcomes[worker.left.pop(0).number] = Outcome("unknown")
+        if worker.left:
+            self._start(worker)
+
+    def _start(self, worker: _Worker) -> None:
+        worker.pipe, theirs = Pipe()
+        seed = f"{self._seed} {worker.number} {worker.lives}"
+        worker.lives += 1
+        worker.process = start(self._config, worker.left, theirs, seed)
+        theirs.close()
+
+    @staticmethod
+    def _kill(worker: _Worker) -> None:
+        if worker.pipe:
+            os.kill(worker.process, signal.SIGKILL)
+            os.waitpid(worker.process, 0)
+            worker.pipe.close()
+        worker.pipe = worker.place = None

@@ -1,0 +1,98 @@
+"""Stop a process at every statement and file operation, until another process lets it go on or makes it fail."""
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from random import Random
+from typing import Any, TypeVar
+
+import duckdb
+
+T = TypeVar("T")
+# What a process that has stopped may do next: go on, or meet one of the faults.
+GO = "go"
+REFUSE = "refuse"  # the statement or file operation fails
+LOSE = "lose"  # the statement takes effect, but its answer is lost
+DISK_FULL = "disk full"  # COPY fails, and leaves half of a file
+TORN = "torn write"  # the process dies while COPY writes
+SLEEP = "sleep"
+_COPY = re.compile(r"^COPY .* TO '((?:[^']|'')+)'", re.DOTALL)
+_FILE_OPERATIONS = ("unlink", "remove", "rename", "replace", "rmdir")
+
+
+class Stops:
+    """Stops the main thread of this process, and tells the scheduler where.
+
+    Args:
+        scheduler: The connection to the scheduler: it gets the place, and answers what happens next.
+        seed: Decides what the process draws at random, such as the names of files.
+    """
+
+    def __init__(self, scheduler: Connection, seed: str) -> None:
+        self._scheduler = scheduler
+        self._random = Random(seed)
+        self._thread = threading.get_ident()
+
+    def install(self) -> None:
+        """Replace what runs statements, changes files, and waits. There is no way back."""
+        execute = duckdb.DuckDBPyConnection.execute
+
+        def stopping(con: duckdb.DuckDBPyConnection, query: Any, *arguments: Any, **named: Any) -> Any:
+            return self.stop(str(query), lambda: execute(con, query, *arguments, **named))
+
+        duckdb.DuckDBPyConnection.execute = stopping  # type: ignore[method-assign, assignment]
+        for name in _FILE_OPERATIONS:
+            setattr(os, name, self._stopping_file_operation(name, getattr(os, name)))
+        setattr(time, "sleep", self._stopping_sleep(time.sleep))  # noqa: B010
+        os.urandom = self._random.randbytes
+
+    def stop(self, place: str, work: Callable[[], T]) -> T:
+        """Tell the scheduler the place, and do the work, unless the answer is a fault."""
+        if threading.get_ident() != self._thread:
+            return work()
+        self._scheduler.send(("at", place))
+        answer = self._scheduler.recv()
+        if answer == REFUSE:
+            raise duckdb.IOException("server closed the connection unexpectedly")
+        done = work()
+        if answer == LOSE:
+            raise duckdb.IOException("server closed the connection unexpectedly")
+        if answer in (DISK_FULL, TORN):
+            _cut_written(place)
+            if answer == TORN:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise duckdb.IOException(f"Could not write all bytes to file: No space left on device ({place[-40:]})")
+        return done
+
+    def _stopping_file_operation(self, name: str, operation: Callable[..., T]) -> Callable[..., T]:
+        def stopping(*arguments: Any, **named: Any) -> T:
+            try:
+                return self.stop(f"os.{name} {arguments[0]}", lambda: operation(*arguments, **named))
+            except duckdb.IOException as error:
+                raise OSError(5, "Input/output error") from error
+
+        return stopping
+
+    def _stopping_sleep(self, sleep: Callable[[float], None]) -> Callable[[float], None]:
+        def stopping(seconds: float) -> None:
+            if threading.get_ident() != self._thread:
+                sleep(seconds)
+            else:
+                self.stop(SLEEP, lambda: None)
+
+        return stopping
+
+
+def _cut_written(copy: str) -> None:
+    """Cut the newest file of a COPY in half."""
+    found = _COPY.match(copy)
+    target = Path(found[1].replace("''", "'")) if found else Path()
+    files = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
+    if found and files:
+        newest = max(files, key=lambda path: path.stat().st_mtime_ns)
+        os.truncate(newest, newest.stat().st_size // 2)

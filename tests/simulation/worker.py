@@ -1,0 +1,39 @@
+"""A worker process of a simulation: it runs operations one after the other, and reports how each one ends."""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+
+from ducklake_orch import DuckLake, LakeConfig
+from tests.simulation.operations import Operation
+from tests.simulation.stops import Stops
+
+
+def start(config: LakeConfig, operations: Sequence[Operation], scheduler: Connection, seed: str) -> int:
+    """Fork a worker, and return its process id."""
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        _work(config, operations, scheduler, seed)
+        status = 0
+    except BaseException:
+        scheduler.send(("raised", traceback.format_exc()))
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def _work(config: LakeConfig, operations: Sequence[Operation], scheduler: Connection, seed: str) -> None:
+    stops = Stops(scheduler, seed)
+    stops.install()
+    lake = DuckLake(config)
+    for operation in operations:
+        outcome = operation.run(lake)
+        # A worker that is killed here has committed, and does not know it.
+        stops.stop("done", lambda: None)
+        scheduler.send(("ended", outcome))
+    scheduler.send(("finished", None))
