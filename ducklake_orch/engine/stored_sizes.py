@@ -3,11 +3,10 @@
 import os
 from collections.abc import Sequence
 
-import duckdb
-
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.errors import DuckLakeOrchError
 
 # At most this many files are sampled: on an object store each one costs a request.
 _SAMPLED = 100
@@ -25,6 +24,6 @@ def bytes_of(config: LakeConfig, paths: Sequence[str]) -> int | None:
     try:
         with working_connection(config) as con:
             row = con.execute(f"SELECT avg(size) FROM read_blob([{names}])").fetchone()
-    except duckdb.Error:  # a concurrent clean-up deleted one of them, which is no failure
+    except DuckLakeOrchError:  # a concurrent clean-up deleted one of them, which is no failure
         return None
     return size + round(float(row[0]) * len(remote)) if row and row[0] is not None else None

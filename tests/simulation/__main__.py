@@ -18,6 +18,8 @@ from tests.simulation.places import Place, open_place
 from tests.simulation.scenario import Scenario, shrink
 from tests.simulation.scheduler import Run
 
+_TELLS_EVERY_S = 30
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the simulations of some seeds on one catalog; return the exit code."""
@@ -43,6 +45,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _simulate(place: Place, chosen: argparse.Namespace) -> int:
     started, faults, statuses, steps = time.monotonic(), Counter[str](), Counter[str](), 0
+    told = started
     for seed in range(chosen.seed, chosen.seed + chosen.runs):
         scenario = Scenario.of(seed, chosen.workers, chosen.operations)
         run = scenario.run(place)
@@ -55,6 +58,12 @@ def _simulate(place: Place, chosen: argparse.Namespace) -> int:
             print(f"seed {seed} fails:", *run.problems, sep="\n- ")
             _explain(*shrink(scenario, run, lambda smaller: smaller.run(place)))
             return 1
+        if time.monotonic() - told > _TELLS_EVERY_S:
+            told = time.monotonic()
+            print(
+                f"{chosen.catalog}: seed {seed}, {told - started:.0f} s, {steps} steps, {faults.total()} faults",
+                flush=True,
+            )
     seconds = time.monotonic() - started
     print(f"{chosen.catalog}: seeds {chosen.seed} to {chosen.seed + chosen.runs - 1} in {seconds:.0f} s: {steps} steps")
     print(f"  operations: {_listed(statuses)}\n  {faults.total()} faults: {_listed(faults)}")

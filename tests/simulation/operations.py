@@ -1,6 +1,8 @@
 """What the workers of a simulation do: operations, each determined by the seed and its number."""
 
+import json
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
@@ -8,8 +10,11 @@ from random import Random
 from typing import Any
 
 import duckdb
+
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
-from ducklake_orch.catalog.lifecycle import Retention, clean_up, delete_orphans, expire
+from ducklake_orch.catalog.lifecycle import Retention, expire
+from ducklake_orch.engine.attach import Access, attach_statements
+from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.errors import DuckLakeOrchError, UnknownOutcomeError
 from tests.support.random_verbs import TABLES, Ids, Rows, Verb, random_verb
 
@@ -17,7 +22,12 @@ from tests.support.random_verbs import TABLES, Ids, Rows, Verb, random_verb
 _IDS_EACH = 100
 # The rows of every table at the start, by id; merges change them, too.
 FIRST_ROWS: Rows = {key: (key % 3, 0) for key in range(12)}
-_POLICY = MaintenancePolicy.model_validate({"merge": {"min_files": 2}, "rewrite": {"delete_threshold": 0.01}})
+# Clean-up spares nothing but the files of running writes. Orphans are an hour old at least, as the storage may list
+# files of running writes; a lake of a few seconds has none before the end.
+_POLICY = MaintenancePolicy.model_validate(
+    {"merge": {"min_files": 2}, "rewrite": {"delete_threshold": 0.01}, "cleanup": {"older_than": "0s"}}
+    | {"orphans": {"action": "delete", "older_than": "1h"}, "force": True}
+)
 _KINDS = {
     "change": 8,
     "transaction": 4,
@@ -57,25 +67,31 @@ class Operation:
 
     seed: int
     number: int
+    by_engine: bool = False
 
     @cached_property
     def kind(self) -> str:
         """What it does."""
-        return self._random("kind").choices(list(_KINDS), list(_KINDS.values()))[0]
+        rng = self._random("kind")
+        if self.by_engine and rng.random() < 0.5:
+            return "engine"
+        return rng.choices(list(_KINDS), list(_KINDS.values()))[0]
 
     @cached_property
     def verbs(self) -> list[Verb]:
         """The changes that it makes, in one snapshot."""
+        rng, ids = self._random("verbs"), Ids(self.number * _IDS_EACH + len(FIRST_ROWS))
+        if self.kind == "engine":
+            return [_engine_verb(rng, ids) for _ in range(rng.choice((1, 1, 2)))]
         if self.kind not in ("change", "transaction", "stage"):
             return []
-        rng, ids = self._random("verbs"), Ids(self.number * _IDS_EACH + len(FIRST_ROWS))
         ids.committed.extend(FIRST_ROWS)
         return [random_verb(rng, ids) for _ in range(1 if self.kind == "change" else rng.choice((2, 3)))]
 
     @property
     def once(self) -> bool:
         """Whether it has an idempotency key, so that it can be repeated although its outcome is unknown."""
-        return self.kind != "change" or self.verbs[0].keyed
+        return self.kind != "engine" and (self.kind != "change" or self.verbs[0].keyed)
 
     def run(self, lake: DuckLake) -> Outcome:
         """Run it as a task does that is tried again."""
@@ -87,18 +103,6 @@ class Operation:
                 unknown = unknown or isinstance(error, UnknownOutcomeError)
                 if attempt == _ATTEMPTS - 1 or not (error.retryable or (unknown and self.once)):
                     return Outcome("unknown" if unknown else "failed", error=f"{type(error).__name__}: {error}")
-            except duckdb.Error as error:
-                import traceback
-
-                frames = [f for f in traceback.extract_tb(error.__traceback__) if "ducklake_orch" in f.filename]
-                with open("/tmp/h/raw.log", "a") as file:
-                    print(
-                        self.kind,
-                        str(error)[:60].replace("\n", " "),
-                        *(f"{f.filename.split('ducklake_orch/')[-1]}:{f.lineno}" for f in frames[-4:]),
-                        file=file,
-                    )
-                return Outcome("unknown", error=f"raw {error}")
         raise AssertionError("the last attempt returns")
 
     @property
@@ -183,10 +187,49 @@ def _expire(operation: Operation, lake: DuckLake) -> Outcome:
 
 
 def _clean_up(operation: Operation, lake: DuckLake) -> Outcome:
-    """Delete what nobody needs. The hour for which files of running writes are spared is part of the promise."""
-    clean_up(lake.config, datetime.now(UTC) + timedelta(days=2))
-    delete_orphans(lake.config, datetime.now(UTC) - timedelta(hours=1))
+    lake.maintain(_POLICY, operations=["cleanup", "orphans"])
     return Outcome("done")
+
+
+def _engine_verb(rng: Random, ids: Ids) -> Verb:
+    """Return a statement of DuckDB's own SQL; it runs on a connection."""
+    table, part, rest = rng.choice(TABLES), rng.randrange(3), rng.randrange(4)
+    kind = rng.choice(("insert", "insert", "delete", "update"))
+    if kind == "insert":
+        new = ids.rows(rng)
+        values = ", ".join(f"({key}, {p}, {v})" for key, (p, v) in new.items())
+        return Verb(table, lambda con: con.execute(f"INSERT INTO {table} VALUES {values}"), lambda rows: rows | new)
+    if kind == "delete":
+        return Verb(
+            table,
+            lambda con: con.execute(f"DELETE FROM {table} WHERE id % 4 = {rest} AND p = {part}"),
+            lambda rows: {key: row for key, row in rows.items() if key % 4 != rest or row[0] != part},
+        )
+    return Verb(
+        table,
+        lambda con: con.execute(f"UPDATE {table} SET v = v + 1 WHERE p = {part}"),
+        lambda rows: {key: (row[0], row[1] + (row[0] == part)) for key, row in rows.items()},
+    )
+
+
+def _run_in_engine(operation: Operation, lake: DuckLake) -> Outcome:
+    """Run a transaction of the DuckLake extension, as another program does that knows nothing of ducklake-orch."""
+    alias, mark = lake.config.alias, json.dumps(operation.commit().extra)
+    commits = False
+    with closing(open_database(lake.config.required_extensions, {})) as con:
+        try:
+            for statement in attach_statements(lake.config, Access(), create=False, reveal=True):
+                con.execute(statement)
+            con.execute(f"USE {alias}")
+            con.execute("BEGIN")
+            con.execute(f"CALL ducklake_set_commit_message('{alias}', 'engine', NULL, extra_info => '{mark}')")
+            for verb in operation.verbs:
+                verb.run(con)
+            commits = True
+            con.execute("COMMIT")
+        except duckdb.Error as error:
+            return Outcome("unknown" if commits else "failed", error=f"the engine: {error}")
+    return Outcome("committed")
 
 
 def _read(operation: Operation, lake: DuckLake) -> Outcome:
@@ -204,6 +247,7 @@ _RUN: dict[str, Callable[[Operation, DuckLake], Outcome]] = {
     "expire": _expire,
     "clean up": _clean_up,
     "read": _read,
+    "engine": _run_in_engine,
 }
 
 

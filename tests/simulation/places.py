@@ -15,13 +15,19 @@ from tests.simulation.operations import FIRST_ROWS
 from tests.support.random_verbs import TABLES, frame
 
 T = TypeVar("T")
+Create = Callable[[LakeConfig], None]
 _DATABASE, _TEMPLATE = "lake", "template"
 
 
 class Place(Protocol):
-    """A catalog and a storage."""
+    """A catalog and a storage.
+
+    Attributes:
+        has_engine: Whether another program can change tables by the extension's own SQL meanwhile.
+    """
 
     config: LakeConfig
+    has_engine: bool
 
     @property
     def drop(self) -> Callable[[], None] | None:
@@ -42,11 +48,12 @@ class _Files:
 
     drop = None
 
-    def __init__(self, folder: Path, kind: str) -> None:
+    def __init__(self, folder: Path, kind: str, create: Create) -> None:
         self._lake, self._first = folder / "lake", folder / "first"
         self._lake.mkdir()
+        self.has_engine = kind == "sqlite"  # a second process cannot open a DuckDB file
         self.config = _configure({"type": kind, "path": self._lake / "catalog"}, self._lake)
-        in_child(lambda: _create(self.config))
+        in_child(lambda: create(self.config))
         self._lake.rename(self._first)
 
     def reset(self) -> None:
@@ -60,12 +67,14 @@ class _Files:
 class _Postgres:
     """A lake in PostgreSQL. Its database is created again from a template."""
 
-    def __init__(self, folder: Path) -> None:
+    has_engine = True
+
+    def __init__(self, folder: Path, create: Create) -> None:
         self._server = PostgresServer.start(folder / "server")
         self._server.create_database(_DATABASE)
         self._files, self._first = folder / "lake", folder / "first"
         self.config = _configure(self._server.socket_url(_DATABASE), self._files)
-        in_child(lambda: _create(self.config))
+        in_child(lambda: create(self.config))
         self._files.rename(self._first)
         self._run(f"CREATE DATABASE {_TEMPLATE} TEMPLATE {_DATABASE}")
 
@@ -89,9 +98,12 @@ class _Postgres:
 
 
 class _MySQL:
-    """A lake in MariaDB, which is created again."""
+    """A lake in MariaDB, which is created again. The extension cannot insert into its tables."""
 
-    def __init__(self, folder: Path) -> None:
+    has_engine = False
+
+    def __init__(self, folder: Path, create: Create) -> None:
+        self._create = create
         self._server = MariaDBServer.start(folder / "server")
         self._files = folder / "lake"
         self._server.create_database(_DATABASE)
@@ -101,7 +113,7 @@ class _MySQL:
         shutil.rmtree(self._files, ignore_errors=True)
         self._server.drop_database(_DATABASE)
         self._server.create_database(_DATABASE)
-        in_child(lambda: _create(self.config))
+        in_child(lambda: self._create(self.config))
 
     def drop(self) -> None:
         """End all connections to the lake's database."""
@@ -111,15 +123,27 @@ class _MySQL:
         self._server.stop()
 
 
-def open_place(kind: str, folder: Path) -> Place:
+def create_tables(config: LakeConfig) -> None:
+    """Create a lake with the first rows in each table."""
+    lake = DuckLake(config)
+    for table in TABLES:
+        lake.write(frame(FIRST_ROWS), table, mode="error", partition_by=["p"], inline="never")
+
+
+def open_place(kind: str, folder: Path, create: Create = create_tables) -> Place:
     """Return a place for lakes whose catalog is of a kind.
+
+    Args:
+        kind: The type of the catalog.
+        folder: An empty folder.
+        create: Creates the lake to which the place returns.
 
     Raises:
         ServerUnavailable: When the server is not installed.
     """
     if kind == "postgres":
-        return _Postgres(folder)
-    return _MySQL(folder) if kind == "mysql" else _Files(folder, kind)
+        return _Postgres(folder, create)
+    return _MySQL(folder, create) if kind == "mysql" else _Files(folder, kind, create)
 
 
 def in_child(work: Callable[[], T]) -> T:
@@ -147,9 +171,3 @@ def in_child(work: Callable[[], T]) -> T:
 def _configure(catalog: Any, folder: Path) -> LakeConfig:
     storage = {"type": "local", "path": folder / "files"}
     return DuckLake.from_url("lake", catalog=catalog, storage=storage, create_if_missing=True, threads=1).config
-
-
-def _create(config: LakeConfig) -> None:
-    lake = DuckLake(config)
-    for table in TABLES:
-        lake.write(frame(FIRST_ROWS), table, mode="error", partition_by=["p"], inline="never")

@@ -36,7 +36,11 @@ class Scenario:
     def run(self, place: Place) -> Run:
         """Run the scenario, and check the lake; `problems` of the result says what is wrong."""
         place.reset()
-        shares = [[Operation(self.seed, number) for number in share] for share in self.shares]
+        # Two transactions of the extension can corrupt a table without ducklake-orch: one worker runs all of them.
+        shares = [
+            [Operation(self.seed, number, by_engine=place.has_engine and worker == 0) for number in share]
+            for worker, share in enumerate(self.shares)
+        ]
         run = Scheduler(place.config, shares, self.seed, stops=self.stops, drop=place.drop).run()
         if not run.problems:
             operations = {operation.number: operation for share in shares for operation in share}

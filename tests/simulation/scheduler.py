@@ -20,15 +20,15 @@ DROP = "drop all connections"
 _BLOCKED_S, _BLOCKED_BY_LOCK_S = 0.2, 0.005
 _HANGS_S = 60
 _WAITS_FOR_LOCK = ("pg_advisory_xact_lock", "get_lock(")
-# Statements that reach neither catalog nor storage cannot fail.
-_LOCAL = ("SET ", "RESET ", "LOAD ", "PRAGMA ", "BEGIN", "ROLLBACK", "SELECT current_setting", "CREATE OR REPLACE TEMP")
+# Words of the statements that reach the catalog or the storage. Others cannot fail.
+_REACHES = ("metadata", "_query(", "_execute(", "parquet", "ATTACH ", "ducklake_", "os.")
 # How likely each fault is at a stop, by the kind of the stop.
 _FAULTS = {
     SLEEP: {KILL: 0.001},
     "done": {KILL: 0.006},
     "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01},
     "COPY": {KILL: 0.02, REFUSE: 0.02, DISK_FULL: 0.06, TORN: 0.03, DROP: 0.005},
-    **{local: {KILL: 0.006} for local in _LOCAL},
+    "local": {KILL: 0.006},
     "": {KILL: 0.006, REFUSE: 0.01, LOSE: 0.003, DROP: 0.001},
 }
 # A stop of a worker: the worker's number, and how many stops it had before.
@@ -77,6 +77,7 @@ class Scheduler:
         shares: The operations of each worker.
         seed: Decides the order of steps, and the faults.
         stops: Where workers may meet faults; by default anywhere.
+        faults: The faults that they may meet; by default any.
         drop: Ends all connections to the catalog's server.
     """
 
@@ -87,9 +88,11 @@ class Scheduler:
         seed: int,
         *,
         stops: Collection[Place] | None = None,
+        faults: Collection[str] | None = None,
         drop: Callable[[], None] | None = None,
     ) -> None:
-        self._config, self._seed, self._only, self._drop = config, seed, stops, drop
+        self._config, self._seed, self._drop = config, seed, drop
+        self._stops, self._faults = stops, faults
         self._workers = [_Worker(number, list(share)) for number, share in enumerate(shares)]
         self._order = Random(f"{seed} order")
         self._run = Run()
@@ -109,8 +112,7 @@ class Scheduler:
     def _step(self, active: Sequence[_Worker]) -> None:
         ready = [worker for worker in active if worker.place is not None]
         if not ready:
-            self._hear(active, _HANGS_S)
-            if not any(worker.place or not worker.pipe for worker in active):
+            if not self._hear(active, _HANGS_S):
                 self._run.problems.append(f"all workers hang; the last steps: {self._run.log[-20:]}")
             return
         worker = self._order.choice(ready)
@@ -135,21 +137,25 @@ class Scheduler:
         self._hear(self._workers, 0)
 
     def _fault(self, worker: _Worker, place: str) -> str:
-        if self._only is not None and (worker.number, worker.stops) not in self._only:
+        if self._stops is not None and (worker.number, worker.stops) not in self._stops:
             return GO
         kind = next(kind for kind in _FAULTS if place.startswith(kind))
+        if not kind and not any(word in place for word in _REACHES):
+            kind = "local"
         draw = Random(f"{self._seed} {worker.number} {worker.stops}").random()
         for fault, likely in _FAULTS[kind].items():
             draw -= likely
             if draw < 0:
-                return fault
+                return fault if self._faults is None or fault in self._faults else GO
         return GO
 
-    def _hear(self, workers: Sequence[_Worker], seconds: float) -> None:
-        """Wait for a message of workers that run, and read all that are there."""
+    def _hear(self, workers: Sequence[_Worker], seconds: float) -> bool:
+        """Wait for a message of workers that run, and read all that are there; return whether there was one."""
         running = {worker.pipe: worker for worker in workers if worker.pipe and worker.place is None}
-        for pipe in wait(list(running), seconds):
+        heard = wait(list(running), seconds)
+        for pipe in heard:
             self._read(running[pipe])  # type: ignore[index]
+        return bool(heard)
 
     def _read(self, worker: _Worker) -> None:
         while worker.pipe and worker.place is None:

@@ -31,10 +31,12 @@ class Stops:
     Args:
         scheduler: The connection to the scheduler: it gets the place, and answers what happens next.
         seed: Decides what the process draws at random, such as the names of files.
+        folder: The folder whose files count.
     """
 
-    def __init__(self, scheduler: Connection, seed: str) -> None:
+    def __init__(self, scheduler: Connection, seed: str, folder: Path) -> None:
         self._scheduler = scheduler
+        self._folder = f"{folder}{os.sep}"
         self._random = Random(seed)
         self._thread = threading.get_ident()
 
@@ -59,11 +61,13 @@ class Stops:
         answer = self._scheduler.recv()
         if answer == REFUSE:
             raise duckdb.IOException("server closed the connection unexpectedly")
+        before = _files_at_target(place) if answer in (DISK_FULL, TORN) else set()
         done = work()
         if answer == LOSE:
             raise duckdb.IOException("server closed the connection unexpectedly")
         if answer in (DISK_FULL, TORN):
-            _cut_written(place)
+            for file in sorted(_files_at_target(place) - before)[:1]:
+                os.truncate(file, file.stat().st_size // 2)
             if answer == TORN:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise duckdb.IOException(f"Could not write all bytes to file: No space left on device ({place[-40:]})")
@@ -71,6 +75,8 @@ class Stops:
 
     def _stopping_file_operation(self, name: str, operation: Callable[..., T]) -> Callable[..., T]:
         def stopping(*arguments: Any, **named: Any) -> T:
+            if not str(arguments[0]).startswith(self._folder):
+                return operation(*arguments, **named)
             try:
                 return self.stop(f"os.{name} {arguments[0]}", lambda: operation(*arguments, **named))
             except duckdb.IOException as error:
@@ -88,11 +94,8 @@ class Stops:
         return stopping
 
 
-def _cut_written(copy: str) -> None:
-    """Cut the newest file of a COPY in half."""
+def _files_at_target(copy: str) -> set[Path]:
+    """Return the files at the target of a COPY, which is a file or a folder."""
     found = _COPY.match(copy)
-    target = Path(found[1].replace("''", "'")) if found else Path()
-    files = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
-    if found and files:
-        newest = max(files, key=lambda path: path.stat().st_mtime_ns)
-        os.truncate(newest, newest.stat().st_size // 2)
+    target = Path(found[1].replace("''", "'")) if found else Path(os.devnull)
+    return {target} if target.is_file() else {path for path in target.rglob("*") if path.is_file()}

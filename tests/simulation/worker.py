@@ -5,6 +5,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from ducklake_orch import DuckLake, LakeConfig
 from tests.simulation.operations import Operation
@@ -28,7 +29,7 @@ def start(config: LakeConfig, operations: Sequence[Operation], scheduler: Connec
 
 
 def _work(config: LakeConfig, operations: Sequence[Operation], scheduler: Connection, seed: str) -> None:
-    stops = Stops(scheduler, seed)
+    stops = Stops(scheduler, seed, Path(str(config.data_path)))
     stops.install()
     lake = DuckLake(config)
     for operation in operations:

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-import duckdb
-
 from ducklake_orch.catalog.commit import leased
 from ducklake_orch.catalog.lifecycle.compaction_bin import Bin, BinJob, compact_bin
 from ducklake_orch.catalog.lifecycle.compaction_commit import CommittedCompaction, Compacted, Way, commit_compacted
@@ -18,7 +16,6 @@ from ducklake_orch.catalog.metadata import Metadata, TableDef, TableHistory
 from ducklake_orch.catalog.scan import name_mappings
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
@@ -87,12 +84,8 @@ class DuckDBCompactor:
 
     def write(self, jobs: Sequence[BinJob], write_id: str) -> list[Compacted]:
         """Write the new files of bins."""
-        try:
-            with working_connection(self._config) as con:
-                return [compacted for job in jobs for compacted in compact_bin(con, job, write_id)]
-        except duckdb.Error as error:
-            failure = classify(error, self._config, f"Compacting files of `{jobs[0].bin.table}` failed")
-        raise failure
+        with working_connection(self._config, f"Compacting files of `{jobs[0].bin.table}`") as con:
+            return [compacted for job in jobs for compacted in compact_bin(con, job, write_id)]
 
 
 def compact(

@@ -26,7 +26,6 @@ from ducklake_orch.catalog.parquet import FileLife
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.catalog.writing import write_delete_file
 from ducklake_orch.config.lake import LakeConfig
-from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import Write, refuse_read_only
 from ducklake_orch.engine.fault_points import fault_point
 from ducklake_orch.engine.instances import working_connection
@@ -211,20 +210,16 @@ def _move(config: LakeConfig, write: Write, part: _Slice) -> tuple[FlushedSlice,
 
 
 def _written(config: LakeConfig, write: Write, part: _Slice) -> FlushedSlice:
-    try:
-        with working_connection(config) as con:
-            slices = [write_slice(con, part.table, rows, write.write_id) for rows in part.rows]
-            deletes = [_delete_file(con, part.table, life, write) for life in part.lives]
-            return FlushedSlice(
-                ranges=tuple(written_slice.range for written_slice in slices),
-                files=tuple(file for written_slice in slices for file in written_slice.files),
-                kept=sum(len(written_slice.range.kept) for written_slice in slices),
-                lives=part.lives,
-                deletes=tuple(deletes),
-            )
-    except duckdb.Error as error:
-        failure = classify(error, config, f"{write.purpose} failed")
-    raise failure
+    with working_connection(config, write.purpose) as con:
+        slices = [write_slice(con, part.table, rows, write.write_id) for rows in part.rows]
+        deletes = [_delete_file(con, part.table, life, write) for life in part.lives]
+        return FlushedSlice(
+            ranges=tuple(written_slice.range for written_slice in slices),
+            files=tuple(file for written_slice in slices for file in written_slice.files),
+            kept=sum(len(written_slice.range.kept) for written_slice in slices),
+            lives=part.lives,
+            deletes=tuple(deletes),
+        )
 
 
 def _delete_file(con: duckdb.DuckDBPyConnection, table: TableDef, life: FileLife, write: Write) -> NewDeleteFile:
