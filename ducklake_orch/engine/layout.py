@@ -18,6 +18,8 @@ _NOT_NULL = " NOT NULL"
 # The ids of the types that have no defaults.
 _NESTED = ("list", "array", "struct", "map", "union")
 # Further types of whose values the catalog has no bounds.
+# Spark's types that Arrow has only as the structs of their parts.
+_WITHOUT_ARROW_TYPE = {"variant": "VARIANT", "geometry": "GEOMETRY"}
 _WITHOUT_BOUNDS = ("hugeint", "uhugeint", "variant", "geometry", "interval", "time with time zone", "blob", "bit")
 _MOST_CLUSTER_KEYS = 4
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
@@ -236,22 +238,23 @@ def _without_arrow_type(schema: Any) -> dict[str, str]:
     Raises:
         UnsupportedStatementError: When such a type is inside another one.
     """
-    kinds = {"variant": "VARIANT", "geometry": "GEOMETRY"}
-
-    def inside(kind: Any) -> list[str]:
-        parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
-        parts += [field.dataType for field in getattr(kind, "fields", ())]
-        found = [kind.typeName()] if kind.typeName() in kinds else []
-        return found + [name for part in parts if part is not None for name in inside(part)]
-
-    named = {field.name: kinds[field.dataType.typeName()] for field in schema.fields if field.dataType.typeName() in kinds}
+    named = {}
     for field in schema.fields:
-        if field.name not in named and (nested := inside(field.dataType)):
+        kind = field.dataType.typeName()
+        if kind in _WITHOUT_ARROW_TYPE:
+            named[field.name] = _WITHOUT_ARROW_TYPE[kind]
+        elif inside := _WITHOUT_ARROW_TYPE.keys() & _type_names(field.dataType):
             raise UnsupportedStatementError(
-                f"Column `{field.name}` of a Spark schema has the type {nested[0]} inside another type.",
+                f"Column `{field.name}` of a Spark schema has the type {inside.pop()} inside another type.",
                 remedy="Give the schema as {name: DuckDB type}.",
             )
     return named
+
+
+def _type_names(kind: Any) -> set[str]:
+    parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    parts += [field.dataType for field in getattr(kind, "fields", ())]
+    return {str(kind.typeName())}.union(*(_type_names(part) for part in parts if part is not None))
 
 
 def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:

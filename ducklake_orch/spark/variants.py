@@ -1,7 +1,8 @@
 """Pass variants between DuckDB and Spark without loss, in the binary encoding of Parquet that Spark uses as well.
 
 Arrow has no type for a variant. Spark passes one as a struct of its two binary parts. DuckDB makes these parts by a
-function of its own, and reads them from Parquet files only: a task that writes variants spools its rows into such a file.
+function of its own, and reads them from Parquet files only. So a task that writes variants first spools its rows into
+such a file.
 """
 
 import os
