@@ -18,6 +18,8 @@ _NOT_NULL = " NOT NULL"
 # The ids of the types that have no defaults.
 _NESTED = ("list", "array", "struct", "map", "union")
 # Further types of whose values the catalog has no bounds.
+# Spark's types that Arrow has only as the structs of their parts.
+_WITHOUT_ARROW_TYPE = {"variant": "VARIANT", "geometry": "GEOMETRY"}
 _WITHOUT_BOUNDS = ("hugeint", "uhugeint", "variant", "geometry", "interval", "time with time zone", "blob", "bit")
 _MOST_CLUSTER_KEYS = 4
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")
@@ -188,15 +190,16 @@ def column_types(schema: Any, con: duckdb.DuckDBPyConnection) -> dict[str, str]:
     """Return the column definitions of a pyarrow schema or a `{name: DuckDB type}` mapping."""
     if isinstance(schema, Mapping):
         return {name: _checked_type(name, str(given), con) for name, given in schema.items()}
+    named: dict[str, str] = {}
     if type(schema).__module__.startswith("pyspark"):
-        schema = _arrow_schema(schema)
+        named, schema = _without_arrow_type(schema), _arrow_schema(schema)
     if not hasattr(schema, "empty_table"):
         raise ConfigError(
             f"A value of type {type(schema).__name__} is not a schema.",
             remedy="Give a pyarrow.Schema or {name: DuckDB type}.",
         )
     relation = con.from_arrow(schema.empty_table())
-    types = [str(column_type) for column_type in relation.types]
+    types = [named.get(name, str(kind)) for name, kind in zip(relation.columns, relation.types, strict=True)]
     return {field.name: kind + ("" if field.nullable else _NOT_NULL) for field, kind in zip(schema, types, strict=True)}
 
 
@@ -227,6 +230,31 @@ def _arrow_schema(schema: Any) -> Any:
     # Spark 4.3 requires a zone for TIMESTAMP. Any zone is right, because a TIMESTAMP is an instant.
     zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(schema, **zone)
+
+
+def _without_arrow_type(schema: Any) -> dict[str, str]:
+    """Return the DuckDB types of a Spark schema's columns that Arrow has only as the structs of their parts.
+
+    Raises:
+        UnsupportedStatementError: When such a type is inside another one.
+    """
+    named = {}
+    for field in schema.fields:
+        kind = field.dataType.typeName()
+        if kind in _WITHOUT_ARROW_TYPE:
+            named[field.name] = _WITHOUT_ARROW_TYPE[kind]
+        elif inside := _WITHOUT_ARROW_TYPE.keys() & _type_names(field.dataType):
+            raise UnsupportedStatementError(
+                f"Column `{field.name}` of a Spark schema has the type {inside.pop()} inside another type.",
+                remedy="Give the schema as {name: DuckDB type}.",
+            )
+    return named
+
+
+def _type_names(kind: Any) -> set[str]:
+    parts = [getattr(kind, name, None) for name in ("elementType", "keyType", "valueType")]
+    parts += [field.dataType for field in getattr(kind, "fields", ())]
+    return {str(kind.typeName())}.union(*(_type_names(part) for part in parts if part is not None))
 
 
 def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:

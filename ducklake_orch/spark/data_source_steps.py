@@ -40,7 +40,7 @@ from ducklake_orch.spark.spark_rows import (
 from ducklake_orch.spark.task_cleanup import remove_strays
 from ducklake_orch.spark.task_engine import engine_spec, writing_spec
 from ducklake_orch.spark.task_values import unpacked
-from ducklake_orch.spark.types import duckdb_columns, spark_schema
+from ducklake_orch.spark.types import duckdb_columns, spark_schema, variant_names
 from ducklake_orch.spark.write_task import TaskResult, WriteTask, write
 
 if TYPE_CHECKING:
@@ -251,6 +251,7 @@ def task_of(job: Job, schema: "StructType") -> WriteTask:
         write_id=job.write_id,
         names=tuple(schema.names),
         values=values_of(schema),
+        variants=variant_names(schema),
         where=job.where,
         outside=job.outside,
         marker=None if "://" in job.table.data_path else create_marker(job),

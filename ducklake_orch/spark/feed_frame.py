@@ -19,7 +19,7 @@ from ducklake_orch.catalog.parquet import (
     short,
 )
 from ducklake_orch.catalog.scan import snapshot_of
-from ducklake_orch.spark.feed_task import FeedJob
+from ducklake_orch.spark.feed_task import FeedJob, variants_in
 from ducklake_orch.spark.native_reader import RETENTION
 from ducklake_orch.spark.read_frame import grouped_for_tasks, numbered_pieces, with_comments
 from ducklake_orch.spark.ship_code import ship_function
@@ -28,6 +28,7 @@ from ducklake_orch.spark.storage_access import refuse_local_secret
 from ducklake_orch.spark.task_engine import engine_spec
 from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, spark_schema
+from ducklake_orch.spark.variants import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +82,7 @@ def inlined_events(metadata: Metadata, plan: FeedPlan) -> pa.Table | None:
         return None
     versions = (inlined_versions_sql(rows, plan.span.needed) for rows in plan.inlined)
     events = " UNION ALL ".join(f"({events_sql(version, plan.span, exported)})" for version in versions)
-    table = metadata.con.execute(events).to_arrow_table()
-    return table if table.num_rows else None
+    return arrow_table(metadata.con.execute(events).to_arrow_table(), variants_in(plan.span))
 
 
 def _events(

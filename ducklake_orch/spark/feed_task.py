@@ -11,12 +11,14 @@ from ducklake_orch.catalog.parquet import (
     Span,
     events_sql,
     file_versions,
+    short,
     stored_columns,
 )
 from ducklake_orch.spark.read_task import ROWS_AT_ONCE, stored_in, translated_missing_file
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
+from ducklake_orch.spark.variants import arrow_batch
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,13 @@ def read_events(spec: EngineSpec, job: FeedJob, pieces: Sequence[bytes], numbers
                     events = events_sql(
                         versions_in(job, life, stored_in(con, job.layouts, life.file)), job.span, exported
                     )
-                    yield from con.execute(events).to_arrow_reader(ROWS_AT_ONCE)
+                    for batch in con.execute(events).to_arrow_reader(ROWS_AT_ONCE):
+                        yield arrow_batch(batch, variants_in(job.span))
+
+
+def variants_in(span: Span) -> list[str]:
+    """Return the columns of `events_sql` that are variants."""
+    return [short(column) for column in span.columns if column.type == "variant"]
 
 
 def versions_in(job: FeedJob, life: FileLife, found: tuple[FileColumn, ...]) -> str:

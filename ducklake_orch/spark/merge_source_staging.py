@@ -26,7 +26,7 @@ from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.spark.native_writer import expects_few_bytes, proves_few_rows
 from ducklake_orch.spark.spark_errors import translated_errors
 from ducklake_orch.spark.spark_rows import SparkRows, column_types, values_of
-from ducklake_orch.spark.types import duckdb_columns
+from ducklake_orch.spark.types import duckdb_columns, variant_names
 
 _SOURCE = "__ducklake_orch_arriving"
 
@@ -89,7 +89,7 @@ class SparkSpool(StagedSpool):
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Create a temporary table of the rows."""
-        if hasattr(self._frame, "_jdf") and self._is_few():
+        if hasattr(self._frame, "_jdf") and not variant_names(self._frame.schema) and self._is_few():
             con.register(_SOURCE, self._collected())
             try:
                 self._create(con, name, f"FROM {_SOURCE}", values_of(self._frame.schema))

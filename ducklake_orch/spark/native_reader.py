@@ -165,9 +165,6 @@ class NativeScan:
                 return f"IF({sql} IS NULL, NULL, struct({', '.join(fields)}))"
             case "list":
                 return f"transform({sql}, {each} -> {self._converted(stored.children[0], each)})"
-            case "variant":
-                # DuckDB writes NULL as a null variant.
-                return f"IF(is_variant_null({sql}), NULL, {sql})"
             case _:
                 key, value = (
                     self._converted(child, f"{each}.{part}")
@@ -200,7 +197,7 @@ def missing_in(stored: StoredColumn) -> "Iterable[StoredColumn]":
 
 
 def _has_current_shape(stored: StoredColumn) -> bool:
-    return stored.column.type != "variant" and all(
+    return all(
         _has_current_shape(child)
         and child.name is not None
         and (stored.column.type != "struct" or child.name == child.column.name)

@@ -43,6 +43,7 @@ from ducklake_orch.spark.storage_access import refuse_local_secret, spark_prefix
 from ducklake_orch.spark.task_engine import engine_spec
 from ducklake_orch.spark.task_values import packed
 from ducklake_orch.spark.types import exported, native, spark_schema
+from ducklake_orch.spark.variants import arrow_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -220,7 +221,7 @@ def inlined_table(metadata: Metadata, plan: ScanPlan, row_id: str | None = None)
         for rows in plan.inlined
     ]
     table = metadata.con.execute(" UNION ALL ".join(parts)).to_arrow_table()
-    return table if table.num_rows else None
+    return arrow_table(table, [column.name for column in plan.columns if column.type == "variant"])
 
 
 # --- building DataFrames ---------------------------------------------------------------------------------------------
@@ -271,34 +272,7 @@ def read_with_duckdb(
     job = replace(job, row_id=row_id)
     read = ship_function("ducklake_orch.spark.read_task:read_pieces", engine_spec(config), job, pieces)
     frame = numbered_pieces(spark, len(pieces), sum(file.file_size for file in files))
-    return _parsed(frame.mapInArrow(read, _as_read(schema)), schema)
-
-
-def _as_read(schema: "StructType") -> "StructType":
-    """Return the columns as tasks return them: variants are JSON text."""
-    from pyspark.sql.types import StringType, StructField, StructType
-
-    return StructType(
-        [
-            StructField(field.name, StringType(), True) if field.dataType.typeName() == "variant" else field
-            for field in schema
-        ]
-    )
-
-
-def _parsed(frame: "DataFrame", schema: "StructType") -> "DataFrame":
-    """Return the columns of `_as_read` as those of the schema."""
-    if _as_read(schema) == schema:
-        return frame
-    from pyspark.sql.functions import col, parse_json
-
-    columns = [(field, col(name_sql(field.name))) for field in schema]
-    return frame.select(
-        *(
-            parse_json(value).alias(field.name) if field.dataType.typeName() == "variant" else value
-            for field, value in columns
-        )
-    )
+    return frame.mapInArrow(read, schema)
 
 
 def numbered_pieces(spark: "SparkSession", pieces: int, size: int) -> "DataFrame":

@@ -119,8 +119,6 @@ def _reason_against(stored: StoredColumn, *, mapped: bool) -> str | None:
         return f"files of other writers may store lists and maps such as {name} in an older layout"
     if column.children:
         return next((why for child in stored.children if (why := _reason_against(child, mapped=mapped))), None)
-    if column.type == "variant" and stored.type == "STRUCT":
-        return None
     current = duckdb_type(column)
     if stored.type == current or stored.type in _NARROWER.get(current, ()):
         return None

@@ -22,6 +22,7 @@ from ducklake_orch.errors import FileNotUsableError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import task_numbers, unpacked
 from ducklake_orch.spark.types import exported
+from ducklake_orch.spark.variants import arrow_batch
 
 ROWS_AT_ONCE = 16_384
 Layouts = Mapping[int, tuple[ColumnDef, ...]]
@@ -56,8 +57,14 @@ class ReadJob:
 
     @property
     def select(self) -> str:
-        """The columns as Arrow passes them to Spark; a VARIANT is JSON text, which the driver's plan parses."""
-        return ", ".join(f"{_passed(column)} AS {identifier(column.name)}" for column in self.columns)
+        """The columns as Arrow passes them to Spark."""
+        names = ((column, identifier(column.name)) for column in self.columns)
+        return ", ".join(f"{exported(column, name)} AS {name}" for column, name in names)
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """The names of the columns to return that are variants."""
+        return tuple(column.name for column in self.columns if column.type == "variant")
 
     @property
     def condition(self) -> str:
@@ -68,13 +75,6 @@ class ReadJob:
         """Return how a file stores the needed columns."""
         names = None if file.mapping_id is None else self.mappings[file.mapping_id]
         return stored_columns(self.needed, found, names, file.path)
-
-
-def _passed(column: ColumnDef) -> str:
-    name = identifier(column.name)
-    if column.type == "variant":
-        return f"nullif(CAST(CAST({name} AS JSON) AS VARCHAR), 'null')"  # the text of a VARIANT that is NULL is `null`
-    return exported(column, name)
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,8 @@ def read_pieces(spec: EngineSpec, job: ReadJob, pieces: Sequence[bytes], numbers
                 with translated_missing_file(spec, where, file.path, job.remedy):
                     deleted = piece.inlined_deletes.get(file.data_file_id, ())
                     sql = _rows_sql(job, file, stored_in(con, job.layouts, file), deleted)
-                    yield from con.execute(sql).to_arrow_reader(ROWS_AT_ONCE)
+                    for batch in con.execute(sql).to_arrow_reader(ROWS_AT_ONCE):
+                        yield arrow_batch(batch, job.variants)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from ducklake_orch.spark.storage_access import check_reachable
 from ducklake_orch.spark.task_cleanup import cleaned_up_on_failure, remove_other_attempts, was_repeated
 from ducklake_orch.spark.task_engine import writing_spec
 from ducklake_orch.spark.task_values import RESULT_SCHEMA, unpacked
-from ducklake_orch.spark.types import duckdb_columns, imported
+from ducklake_orch.spark.types import duckdb_columns, imported, variant_names
 from ducklake_orch.spark.write_task import TaskResult, WriteTask
 
 log = logging.getLogger("ducklake_orch")
@@ -57,6 +57,7 @@ class SparkRows:
         self._few_bytes: bool | None = None
         self._schema = frame.schema
         self._columns = duckdb_columns(self._schema)
+        self._variants = variant_names(self._schema)
         self.comments: Mapping[str, str] = column_comments(self._schema)
 
     def searching(self, config: LakeConfig) -> tuple[Finder, Workers | None]:
@@ -71,7 +72,7 @@ class SparkRows:
     def write(self, job: Job) -> Written:
         """Write the rows in Spark's tasks."""
         check_writable(job, self._columns)
-        if self._wanted == self._distribution == "auto" and self._is_few(job):
+        if self._wanted == self._distribution == "auto" and not self._variants and self._is_few(job):
             # No Python worker has to start.
             return ArrowRows(self._run_job(job, self._frame.toArrow), values_of(self._schema)).write(job)
         reason = self._reason_against_native(job)
@@ -116,6 +117,7 @@ class SparkRows:
                 write_id=job.write_id,
                 names=tuple(self._schema.names),
                 values=values_of(self._schema),
+                variants=self._variants,
                 where=job.where,
                 outside=job.outside,
                 few=job.few,

@@ -26,6 +26,7 @@ from ducklake_orch.spark.read_task import ROWS_AT_ONCE, stored_in, translated_mi
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import unpacked
 from ducklake_orch.spark.types import exported
+from ducklake_orch.spark.variants import arrow_batch
 
 _EVENTS, _COMMITS, _INLINED = "stream_events", "stream_commits", "stream_inlined"
 # A file that a compaction wrote or removed has events of its snapshot, which changed no rows.
@@ -126,8 +127,9 @@ def read_part(packed_part: bytes | None) -> Iterator[Any]:
         if part.inlined is not None:
             con.register(_INLINED, part.inlined)
         batches = _separately(con, part) if part.only_inserts else _together(con, part)
+        variants = [column.name for column in part.job.span.columns if column.type == "variant"]
         for batch in batches:
-            yield _as_expected(batch, part.schema)
+            yield _as_expected(arrow_batch(batch, variants), part.schema)
 
 
 def _separately(con: duckdb.DuckDBPyConnection, part: StreamPart) -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,7 @@
 | time, interval day to second | TIME, INTERVAL             | TIME, TIMETZ, INTERVAL     | string                     |
 | binary, geometry             | BLOB, GEOMETRY             | BLOB, GEOMETRY (as WKB)    | binary                     |
 | array, map, struct           | the same, of these         | the same, of these         | the same, of these         |
-|                              |                            | VARIANT                    | variant                    |
+| variant, as a column         | VARIANT                    | VARIANT, as a column       | variant                    |
 """
 
 from collections import Counter
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ducklake_orch.catalog.metadata import ColumnDef
 from ducklake_orch.engine.quoting import folded, identifier
 from ducklake_orch.errors import DataError, UnsupportedStatementError
+from ducklake_orch.spark.variants import variant_parts
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -36,6 +37,7 @@ _TO_DUCKDB = {
     "date": "DATE",
     "timestamp": "TIMESTAMP WITH TIME ZONE",
     "timestamp_ntz": "TIMESTAMP",
+    "variant": "VARIANT",
 }
 _TO_SPARK = {
     "boolean": "boolean",
@@ -146,15 +148,15 @@ def duckdb_type(kind: "DataType") -> str:
     inner: Any = stored_type(kind)
     match inner.typeName():
         case "array":
-            return f"{duckdb_type(inner.elementType)}[]"
+            return f"{_nested_type(inner.elementType)}[]"
         case "map":
-            return f"MAP({duckdb_type(inner.keyType)}, {duckdb_type(inner.valueType)})"
+            return f"MAP({_nested_type(inner.keyType)}, {_nested_type(inner.valueType)})"
         case "struct":
             if not inner.fields:
                 raise DataError("a lake cannot store a struct without fields.")
             if duplicates := repeated(field.name for field in inner.fields):
                 raise DataError(f"a struct has duplicate fields: {', '.join(duplicates)}; rename all but one.")
-            fields = ", ".join(f"{identifier(field.name)} {duckdb_type(field.dataType)}" for field in inner.fields)
+            fields = ", ".join(f"{identifier(field.name)} {_nested_type(field.dataType)}" for field in inner.fields)
             return f"STRUCT({fields})"
         case "decimal":
             return f"DECIMAL({inner.precision},{inner.scale})"
@@ -172,6 +174,18 @@ def duckdb_type(kind: "DataType") -> str:
     raise DataError(f"a lake cannot store {word}: {_remedy(word)}.")
 
 
+def _nested_type(kind: "DataType") -> str:
+    found = duckdb_type(kind)
+    if found == "VARIANT":
+        raise DataError("DuckDB writes no file with a variant inside another value: write its `to_json(…)`.")
+    return found
+
+
+def variant_names(schema: "StructType") -> tuple[str, ...]:
+    """Return the names of a DataFrame's columns that are variants."""
+    return tuple(field.name for field in schema.fields if stored_type(field.dataType).typeName() == "variant")
+
+
 def _remedy(word: str) -> str:
     months = word.endswith(("month", "year"))
     return "store its months as an integer" if months else _REMEDIES.get(word.partition("(")[0], "cast it")
@@ -179,7 +193,6 @@ def _remedy(word: str) -> str:
 
 _REMEDIES = {
     "void": "give the NULLs inside it a type",
-    "variant": "write its `to_json(…)` into a JSON column",
     "interval": "store its parts as integers",
     "geography": "write its `ST_AsBinary(…)`",
 }
@@ -258,18 +271,24 @@ def spark_type(column: ColumnDef) -> "DataType":
 
     match column.type:
         case "list":
-            return types.ArrayType(spark_type(column.children[0]), True)
+            return types.ArrayType(_nested_spark_type(column.children[0]), True)
         case "map":
-            key, value = (spark_type(child) for child in column.children)
+            key, value = (_nested_spark_type(child) for child in column.children)
             return types.MapType(key, value, True)
         case "struct":
-            fields = [types.StructField(child.name, spark_type(child), True) for child in column.children]
+            fields = [types.StructField(child.name, _nested_spark_type(child), True) for child in column.children]
             return types.StructType(fields)
     word = _spark_word(column)
     if word.startswith("decimal("):
         precision, scale = (int(number) for number in word[8:-1].split(","))
         return types.DecimalType(precision, scale)
     return getattr(types, _CLASSES[word])()  # type: ignore[no-any-return]
+
+
+def _nested_spark_type(column: ColumnDef) -> "DataType":
+    if column.type == "variant":
+        raise UnsupportedStatementError("a VARIANT inside another value, of which DuckDB writes no file")
+    return spark_type(column)
 
 
 def _spark_word(column: ColumnDef) -> str:
@@ -280,8 +299,9 @@ def _spark_word(column: ColumnDef) -> str:
     return _TO_SPARK[column.type]
 
 
-# Types that Spark's own Parquet reader cannot read as the type above.
-_DUCKDB_READS = {"int128", "uint128", "uuid", "time", "timetz", "interval", "bit"}
+# Types that Spark's own Parquet reader cannot read as the type above. In the variants that DuckDB writes, it does not
+# find all keys, see `variant_parts`.
+_DUCKDB_READS = {"int128", "uint128", "uuid", "time", "timetz", "interval", "bit", "variant"}
 
 
 def native(column: ColumnDef) -> bool:
@@ -312,9 +332,7 @@ def exported(column: ColumnDef, sql: str) -> str:
         case "geometry":
             return f"ST_AsWKB({sql})"
         case "variant":
-            raise UnsupportedStatementError(
-                "DuckDB cannot pass a VARIANT to Spark.", remedy="Leave such columns out with `columns=`."
-            )
+            return variant_parts(sql)
     return f"CAST({sql} AS {_EXPORTED[_spark_word(column)]})"
 
 

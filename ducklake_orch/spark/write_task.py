@@ -12,11 +12,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import duckdb
+
 from ducklake_orch.catalog.metadata import NewFile, TableDef
-from ducklake_orch.catalog.writing import RowsInside, Source, inline_limit, write_files
+from ducklake_orch.catalog.writing import RowsInside, Source, inline_limit, outside_queries, write_files
 from ducklake_orch.errors import DuckLakeOrchError, StorageError, TerminalError
 from ducklake_orch.spark.task_engine import EngineSpec, open_engine
 from ducklake_orch.spark.task_values import result_row
+from ducklake_orch.spark.variants import spooled
 
 _ROWS = "__ducklake_orch_source"
 
@@ -31,6 +34,7 @@ class WriteTask:
         write_id: Part of the file names.
         names: The names of the data's columns, which the batches lack.
         values: The SQL that converts columns whose Arrow form differs from DuckDB's type, by name.
+        variants: The names of the columns that are variants.
         where: The condition that each row must match, if there is one.
         outside: What happens to rows that do not match: `error` or `drop`.
         few: The most rows that a task returns instead of writing a file.
@@ -43,6 +47,7 @@ class WriteTask:
     write_id: str
     names: tuple[str, ...]
     values: dict[str, str] = field(default_factory=dict)
+    variants: tuple[str, ...] = ()
     where: str | None = None
     outside: str = "error"
     few: int = 0
@@ -127,14 +132,18 @@ def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> Ta
     source = Source(rows, task.values)
     reader = source.reader()
     checked = None
-    if task.where is not None and task.outside == "error":
+    if task.where is not None and task.outside == "error" and not task.variants:
         checked = RowsInside(reader, source, task.table, task.where)
         reader = checked.stream()
     only = task.where if task.outside == "drop" else None
     with open_engine(task.engine) as con:
-        con.register(_ROWS, reader)
         try:
-            files = write_files(con, task.table, source.relation(_ROWS, task.table), name, only=only)
+            relation = source.relation(_arriving(con, task, reader), task.table)
+            if task.where is not None and task.outside == "error" and task.variants:
+                count, example = _outside(con, relation, task)
+                if count:
+                    return TaskResult(outside=count, example=example)
+            files = write_files(con, task.table, relation, name, only=only)
         except Exception:
             if checked and checked.outside:
                 return TaskResult(outside=checked.outside, example=checked.example)
@@ -142,3 +151,19 @@ def _write(task: WriteTask, name: str, first: Any, batches: Iterator[Any]) -> Ta
                 raise source.failure from None
             raise
     return TaskResult(tuple(files), wrote_empty=only is not None and not files)
+
+
+def _arriving(con: duckdb.DuckDBPyConnection, task: WriteTask, reader: Any) -> str:
+    """Return the FROM item that reads the rows with the types of DuckDB."""
+    if not task.variants:
+        con.register(_ROWS, reader)
+        return _ROWS
+    folder = con.execute("SELECT current_setting('temp_directory')").fetchone()
+    return spooled(reader, task.variants, str(folder and folder[0]))
+
+
+def _outside(con: duckdb.DuckDBPyConnection, relation: str, task: WriteTask) -> tuple[int, Any]:
+    """Return how many rows do not match the condition, and one of them; `RowsInside` cannot read variants."""
+    count, example = outside_queries(con, relation, task.table, str(task.where))
+    ((outside,),) = con.execute(count).fetchall()
+    return int(outside), con.execute(example).fetchone() if outside else None

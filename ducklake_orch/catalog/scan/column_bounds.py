@@ -111,10 +111,12 @@ class Facts:
             high.append(most)
         else:
             low, high = ["NULL"], ["NULL"]
-        # A count of zero values and zero NULLs means that nothing was measured. Some writers count NULLs as values.
+        # A count of zero values and zero NULLs means that nothing was measured. Some writers count NULLs as values, and
+        # the engine does so for variants.
+        counted = leaf.type != "variant"
         proofs = {
-            "null": [f"nulls_{n} = 0 AND values_{n} > 0", *of_partition("no_null")],
-            "value": [f"nulls_{n} >= record_count", *of_partition("no_value")],
+            "null": [f"nulls_{n} = 0 AND values_{n} > 0" if counted else "false", *of_partition("no_null")],
+            "value": [f"nulls_{n} >= record_count" if counted else "false", *of_partition("no_value")],
         }
         columns = [f"greatest({', '.join(low)}) AS low_{n}", f"least({', '.join(high)}) AS high_{n}"]
         columns += [

@@ -39,6 +39,6 @@ if TYPE_CHECKING:
         stand_in,
     )
     from ducklake_orch.catalog.writing.target_table import check_layout, columns_of, commented, evolved, new_table
-    from ducklake_orch.catalog.writing.where_check import RowsInside, rows_outside
+    from ducklake_orch.catalog.writing.where_check import RowsInside, outside_queries, rows_outside
 else:
     __getattr__, __dir__, __all__ = lazy_face(__name__)

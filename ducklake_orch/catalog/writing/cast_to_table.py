@@ -55,6 +55,8 @@ def projection(
         given = by_name.get(folded(column.name))
         if given is not None and not fits(con, given.type, column):
             problems.append(f"`{column.name}` is {given.type} in the data and {duckdb_type(column)} in the table")
+        if column.children and any(leaf.type == "variant" for leaf in column.leaves()):
+            problems.append(f"DuckDB writes no file with a VARIANT inside another value, as `{column.name}` has one")
         parts.append(f"{_value(column, given, known)} AS {identifier(column.name)}")
     if problems:
         raise DataError(
@@ -163,6 +165,8 @@ def fits(con: duckdb.DuckDBPyConnection, given: str, column: ColumnDef) -> bool:
         return False  # a time without a zone does not determine an instant
     if column.type == "variant":
         return True  # a variant stores any value unchanged
+    if given == "VARIANT":
+        return False  # only its values tell whether they fit
     if column.type in ("json", "uuid") and given == "VARCHAR":
         return True  # the cast parses the text, and fails for invalid text
     if _rounds(given, column):

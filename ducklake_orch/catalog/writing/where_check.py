@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
+
 from ducklake_orch.catalog.metadata import TableDef
 from ducklake_orch.catalog.writing.arrow_source import Source
 from ducklake_orch.catalog.writing.cast_to_table import projection, source_columns
@@ -54,10 +56,7 @@ class RowsInside:
             for batches in _gathered(self._reader):
                 con.register(_BATCH, pa.Table.from_batches(batches))
                 if checks is None:
-                    columns = projection(con, self._table, source_columns(con, self._rows))
-                    rows = f"SELECT {columns} FROM {self._rows}"
-                    wrong = f"FROM ({rows}) WHERE (\n{self._where}\n) IS NOT TRUE"
-                    checks = f"SELECT count(*) {wrong}", f"SELECT * {wrong} LIMIT 1"
+                    checks = outside_queries(con, self._rows, self._table, self._where)
                 row = con.execute(checks[0]).fetchone()
                 if row and row[0]:
                     self.outside += row[0]
@@ -68,6 +67,20 @@ class RowsInside:
         if self.outside:
             self.failure = rows_outside(self._table, self._where, self.outside, self.example)
             raise self.failure
+
+
+def outside_queries(con: duckdb.DuckDBPyConnection, source: str, table: TableDef, where: str) -> tuple[str, str]:
+    """Return the queries for the number of rows that do not match a predicate, and for one of them.
+
+    Args:
+        con: A connection that has the rows.
+        source: The FROM item that reads the rows.
+        table: The table to write for.
+        where: The predicate.
+    """
+    rows = f"SELECT {projection(con, table, source_columns(con, source))} FROM {source}"
+    wrong = f"FROM ({rows}) WHERE (\n{where}\n) IS NOT TRUE"
+    return f"SELECT count(*) {wrong}", f"SELECT * {wrong} LIMIT 1"
 
 
 def _gathered(reader: Any) -> Iterator[list[Any]]:

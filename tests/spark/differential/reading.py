@@ -8,7 +8,6 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as spark_functions
 
-from ducklake_orch import errors
 from ducklake_orch.engine.quoting import identifier
 from tests.catalog.differential.check import LOOKS, Checker, Mismatch
 from tests.catalog.differential.filters import condition, matching
@@ -98,14 +97,7 @@ class SparkChecker(Checker):
         arguments: dict[str, Any] = {"where": where.sql if where else None, "engine": engine}
         if at != self._model.snapshot or self._rng.random() < 0.5:
             arguments["snapshot"] = at
-        try:
-            frame = self._lake.read(table.name, session, columns=columns, **arguments)
-        except errors.UnsupportedStatementError as error:
-            if "VARIANT" not in str(error):
-                raise
-            # DuckDB must read some of the files, and it cannot return VARIANTs to Spark.
-            columns = [column.name for column in table.columns if column.name in columns and column.type != _VARIANT]
-            frame = self._lake.read(table.name, session, columns=columns, **arguments)
+        frame = self._lake.read(table.name, session, columns=columns, **arguments)
         found = table.only(columns)
         wanted = expected(self._oracle, self._with_json(found), row_ids)
         by = "native" if engine == "native" and not _has_python(frame) else "duckdb" if engine == "duckdb" else "both"

@@ -12,7 +12,7 @@ READERS = [f"spark {engine}{variant}" for engine in ("native", "duckdb") for var
 _TEXTS = {"JSON", "UUID"}
 _ALIKE = {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "DECIMAL", "FLOAT", "DOUBLE", "VARCHAR", "BLOB"}
 _ALIKE |= {"DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
-_DUCKDB_READS = {"HUGEINT", "UHUGEINT", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL"}
+_DUCKDB_READS = {"HUGEINT", "UHUGEINT", "UUID", "TIME", "TIME WITH TIME ZONE", "INTERVAL", "VARIANT"}
 _DUCKDB_READS |= {"TIMESTAMP_MS"}  # Spark's own reader fails on infinite values
 _MOMENTS = ("DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE")
 
@@ -38,7 +38,7 @@ def as_written(kind: Type) -> Type | None:
 
 def is_read(kind: Type, engine: str) -> bool:
     """Return whether an engine reads a type into Spark."""
-    without = {"TIMESTAMP_NS", "VARIANT"} if engine == "duckdb" else {"TIMESTAMP_NS", *_DUCKDB_READS}
+    without = {"TIMESTAMP_NS"} if engine == "duckdb" else {"TIMESTAMP_NS", *_DUCKDB_READS}
     return not leaves(kind) & without
 
 
