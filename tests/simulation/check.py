@@ -9,7 +9,8 @@ from typing import Any
 from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.catalog.commit.active_writes import LEASES
 from ducklake_orch.catalog.lifecycle import Retention, clean_up, delete_orphans, expire
-from tests.simulation.operations import FIRST_ROWS, Operation, Outcome, applied
+from tests.simulation.operations import FIRST_ROWS, Operation, applied
+from tests.simulation.work import Outcome
 from tests.support.random_verbs import TABLES, Rows
 
 

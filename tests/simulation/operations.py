@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from random import Random
@@ -16,6 +16,7 @@ from ducklake_orch.catalog.lifecycle import Retention, expire
 from ducklake_orch.engine.attach import Access, attach_statements
 from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.errors import DuckLakeOrchError, UnknownOutcomeError
+from tests.simulation.work import Outcome
 from tests.support.random_verbs import TABLES, Ids, Rows, Verb, random_verb
 
 # More than the ids that one operation uses.
@@ -39,26 +40,6 @@ _KINDS = {
     "read": 3,
 }
 _ATTEMPTS = 4
-
-
-@dataclass
-class Outcome:
-    """How an operation ended.
-
-    Attributes:
-        status: `committed`, `done` (it commits nothing that the model must know), `failed` (certainly without effect),
-            or `unknown`.
-        snapshot: The snapshot that it was told.
-        error: Why it failed.
-        seen: Snapshots that will expire, with their marks.
-        rows: What a reader has read: snapshot, table, rows.
-    """
-
-    status: str
-    snapshot: int | None = None
-    error: str | None = None
-    seen: dict[int, Any] = field(default_factory=dict)
-    rows: list[tuple[int, str, list[tuple[Any, ...]]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

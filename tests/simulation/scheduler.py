@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection, wait
 from random import Random
 
 from ducklake_orch import LakeConfig
-from tests.simulation.operations import Operation, Outcome
 from tests.simulation.stops import DISK_FULL, GO, LOSE, REFUSE, SLEEP, TORN
+from tests.simulation.work import Outcome, Work
 from tests.simulation.worker import start
 
 KILL = "kill"
@@ -61,7 +61,7 @@ class Run:
 @dataclass
 class _Worker:
     number: int
-    left: list[Operation]
+    left: list[Work]
     process: int = 0
     pipe: Connection | None = None
     place: str | None = None
@@ -84,7 +84,7 @@ class Scheduler:
     def __init__(
         self,
         config: LakeConfig,
-        shares: Sequence[Sequence[Operation]],
+        shares: Sequence[Sequence[Work]],
         seed: int,
         *,
         stops: Collection[Place] | None = None,

@@ -8,11 +8,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ducklake_orch import DuckLake, LakeConfig
-from tests.simulation.operations import Operation
 from tests.simulation.stops import Stops
+from tests.simulation.work import Work
 
 
-def start(config: LakeConfig, operations: Sequence[Operation], scheduler: Connection, seed: str) -> int:
+def start(config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str) -> int:
     """Fork a worker, and return its process id."""
     process = os.fork()
     if process:
@@ -28,7 +28,7 @@ def start(config: LakeConfig, operations: Sequence[Operation], scheduler: Connec
         os._exit(status)
 
 
-def _work(config: LakeConfig, operations: Sequence[Operation], scheduler: Connection, seed: str) -> None:
+def _work(config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str) -> None:
     stops = Stops(scheduler, seed, Path(str(config.data_path)))
     stops.install()
     lake = DuckLake(config)

@@ -1,0 +1,45 @@
+"""What a worker of a simulation runs, and how it ends."""
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ducklake_orch import DuckLake
+
+
+@dataclass
+class Outcome:
+    """How an operation ended.
+
+    Attributes:
+        status: `committed`, `done` (it commits nothing that the model must know), `failed` (certainly without effect),
+            or `unknown`.
+        snapshot: The snapshot that it was told.
+        error: Why it failed.
+        seen: Snapshots that will expire, with their marks.
+        rows: What a reader has read: snapshot, table, rows.
+    """
+
+    status: str
+    snapshot: int | None = None
+    error: str | None = None
+    seen: dict[int, Any] = field(default_factory=dict)
+    rows: list[tuple[int, str, list[tuple[Any, ...]]]] = field(default_factory=list)
+
+
+class Work(Protocol):
+    """An operation of a worker.
+
+    Attributes:
+        number: What tells it from all others.
+    """
+
+    number: int
+
+    @property
+    def once(self) -> bool:
+        """Whether it can be run again although its outcome is unknown."""
+        ...
+
+    def run(self, lake: DuckLake) -> Outcome:
+        """Run it."""
+        ...
