@@ -21,16 +21,18 @@ class Mutant:
     """One change of a module.
 
     Attributes:
-        function: The function that it changes; "" for the module itself.
+        function: The function or class that it changes; "" for the module itself.
         lines: The lines of the statement that it changes.
         text: The change in words.
         apply: Makes the change in the syntax tree, for good.
+        is_definition: Whether it changes what runs once, when the module is imported.
     """
 
     function: str
     lines: range
     text: str
     apply: Callable[[], None]
+    is_definition: bool = False
 
     @property
     def name(self) -> str:
@@ -51,6 +53,7 @@ def find_mutants(tree: ast.Module) -> list[Mutant]:
 
 def _within(owner: ast.AST, function: str) -> Iterator[Mutant]:
     """Return the mutants of the statements in a module or in a statement."""
+    is_definition = isinstance(owner, ast.Module | ast.ClassDef)
     if isinstance(owner, ast.ClassDef | ast.FunctionDef):
         function = f"{function}.{owner.name}" if function else owner.name
     for _, value in ast.iter_fields(owner):
@@ -58,7 +61,8 @@ def _within(owner: ast.AST, function: str) -> Iterator[Mutant]:
             if isinstance(statement, ast.match_case):
                 yield from _within(statement, function)
             elif isinstance(statement, ast.stmt) and not _is_fixed(statement):
-                yield from _of_slot(statement, partial(value.__setitem__, index), function, _lines(statement))
+                for mutant in _of_slot(statement, partial(value.__setitem__, index), function, _lines(statement)):
+                    yield replace(mutant, is_definition=is_definition)
                 yield from _within(statement, function)
 
 

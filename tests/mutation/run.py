@@ -8,6 +8,8 @@ that execute the changed lines until one fails. No file is changed. `docs/testin
 import argparse
 import ast
 import os
+import pkgutil
+import re
 import select
 import shutil
 import signal
@@ -27,6 +29,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from coverage import CoverageData
 
+from ducklake_orch import catalog, engine
 from tests.mutation.mutants import Mutant, find_mutants
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +68,9 @@ class Runner:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the mutants of all chosen modules."""
         self._items = {item.nodeid: item for item in session.items}
+        for package in (catalog, engine):  # what this process has imported, its children need not
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                import_module(module.name)
         explained = tomllib.loads(EXPLAINED.read_text())
         for name in self._names:
             self._run_module(name, explained.get(name, {}))
@@ -78,8 +84,8 @@ class Runner:
             raise pytest.UsageError(f"{EXPLAINED.name} explains mutants that do not exist: {sorted(unknown)}")
         covering = _tests_by_line(path)
         rows, start = list[tuple[Mutant, Outcome]](), time.monotonic()
-        for mutant in sorted(mutants, key=lambda mutant: not mutant.function):  # most tests reach a module's constants
-            if self._only not in f"{mutant.lines[0]} {mutant.name}":
+        for mutant in sorted(mutants, key=lambda mutant: mutant.is_definition):
+            if not re.search(self._only, f"{mutant.lines[0]} {mutant.name}"):
                 continue
             outcome = Outcome("explained")
             if mutant.name not in explained:
@@ -96,8 +102,9 @@ class Runner:
     def _run(
         self, mutant: Mutant, module: ModuleType, tree: ast.Module, path: Path, covering: Mapping[int, Sequence[str]]
     ) -> Outcome:
-        lines = [tests for line in mutant.lines if (tests := covering.get(line))]
-        tests = lines[0] if lines else covering[0] if not mutant.function else []
+        tests = next((tests for line in mutant.lines if (tests := covering.get(line))), [])
+        if mutant.is_definition:
+            tests = covering[0]
         known = [test for test in tests if test in self._items]
         ordered = [test for test in self._killers if test in known]
         ordered += [test for test in known if test not in self._killers]
@@ -250,7 +257,7 @@ def main() -> int:
     """Run the mutants of the modules that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", choices=[*MODULES, []], help="names of modules; all if none is given")
-    parser.add_argument("--only", default="", help="run the mutants whose line and name contain this text")
+    parser.add_argument("--only", default="", help="run the mutants whose line and name match this expression")
     parser.add_argument("--most-tests", type=int, default=100, help="tests for one mutant; 0 for all that reach it")
     chosen = parser.parse_args()
     names = chosen.modules or list(MODULES)
