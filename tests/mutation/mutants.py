@@ -82,7 +82,10 @@ def _of_slot(node: ast.AST, put: Callable[[ast.AST], None], function: str, lines
     """Return the mutants of a node, which `put` replaces, and of the expressions in it."""
     for new in replacements(node):
         located = ast.fix_missing_locations(ast.copy_location(new, node))
-        yield Mutant(function, lines, _words(node, new), partial(put, located))
+        changed = lines
+        if isinstance(node, ast.Match) and (left_out := _left_out(node, new)) is not None:
+            changed = _lines(left_out.body[0])
+        yield Mutant(function, changed, _words(node, new), partial(put, located))
     if isinstance(node, ast.Raise | ast.FunctionDef):
         return
     for name, value in ast.iter_fields(node):
@@ -120,6 +123,12 @@ def _words(node: ast.AST, new: ast.AST) -> str:
         end = max(_common(before[start:][::-1], after[start:][::-1]) - 12, 0)
         before, after = (f"…{code[start : len(code) - end]}…" for code in (before, after))
     return f"`{_cut(before)}` → `{_cut(after)}`"
+
+
+def _left_out(node: ast.Match, new: ast.AST) -> ast.match_case | None:
+    """Return the case that a mutant of a `match` leaves out."""
+    cases = new.cases if isinstance(new, ast.Match) else node.cases
+    return next((case for case in node.cases if case not in cases), None)
 
 
 def _code(node: ast.AST) -> str:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -218,23 +218,20 @@ def _functions_of(owner: Any, prefix: str | None = None) -> list[FunctionType]:
 def _tests_by_line(path: Path) -> dict[int, list[str]]:
     """Return the tests that execute each line of a file; 0 stands for any line.
 
-    The first tests are of different files, and of each file, the tests that execute the least.
+    The first tests are those that execute the lines of the file that the fewest tests execute: they are about them.
     """
     data = CoverageData(str(COVERAGE))
     data.read()
-    extent = Counter[str]()
-    for file in data.measured_files():
-        for contexts in data.contexts_by_lineno(file).values():
-            extent.update(contexts)
-    by_line = {}
-    for line, contexts in data.contexts_by_lineno(str(path)).items():
-        rank, ranked = Counter[str](), list[tuple[int, int, str]]()
-        for context in sorted({context for context in contexts if context.endswith("|run")}, key=extent.__getitem__):
-            rank[file := context.partition("::")[0]] += 1
-            ranked.append((rank[file], extent[context], context.removesuffix("|run")))
-        by_line[line] = [test for _, _, test in sorted(ranked)]
-    by_line[0] = list(dict.fromkeys(test for line in sorted(by_line) for test in by_line[line]))
-    return by_line
+    by_line = {
+        line: [context.removesuffix("|run") for context in contexts if context.endswith("|run")]
+        for line, contexts in data.contexts_by_lineno(str(path)).items()
+    }
+    score: dict[str, float] = defaultdict(float)
+    for tests in by_line.values():
+        for test in tests:
+            score[test] += 1 / len(tests)
+    by_line[0] = list(score)
+    return {line: sorted(tests, key=score.__getitem__, reverse=True) for line, tests in by_line.items()}
 
 
 def _path(name: str) -> Path:

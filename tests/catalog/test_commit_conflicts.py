@@ -1,0 +1,250 @@
+"""What commits between the plan and the commit of other work: each kind of conflict, and what is none."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from ducklake_orch.errors import (
+    ConfigError,
+    ConflictError,
+    ObjectExistsError,
+    SchemaConflictError,
+    TableDroppedError,
+)
+from tests.support.fault_points import once_at
+from tests.support.stored_tables import nothing_left_over, rows
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> DuckLake:
+    return DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+
+
+@pytest.fixture
+def inlining(tmp_path: Path) -> DuckLake:
+    """Return a lake that inlines, with rows of two snapshots in the catalog, one of them deleted."""
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=100)
+    run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t VALUES (1), (2)", "INSERT INTO t VALUES (3)")
+    run(lake, "DELETE FROM t WHERE i = 1")
+    return lake
+
+
+def run(lake: DuckLake, *statements: str) -> None:
+    lake.execute(list(statements), force=True).raise_for_error()
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"i": pa.array(values, pa.int64())})
+
+
+def latest(lake: DuckLake) -> int:
+    return lake.snapshots(limit=1)[0].snapshot_id
+
+
+def expire(lake: DuckLake, snapshot: int) -> None:
+    """Expire a snapshot by the engine, which does not ask whether a write needs it."""
+    run(lake, f"CALL ducklake_expire_snapshots('lake', versions => [{snapshot}])")
+
+
+# --- tables that appear and change -----------------------------------------------------------------------------------
+
+
+def test_two_writers_that_create_the_same_table_both_add_their_rows(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_at(monkeypatch, "files.written", lambda: lake.write(numbers(1), "t", mode="append"))
+    assert lake.write(numbers(2), "t", mode="append").attempts == 1
+    assert rows(lake, "FROM t ORDER BY i") == [(1,), (2,)]
+    nothing_left_over(lake)
+
+
+def test_a_writer_does_not_add_its_rows_to_another_table_of_the_same_name(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_at(monkeypatch, "files.written", lambda: lake.create_table("t", {"j": "VARCHAR"}))
+    with pytest.raises(SchemaConflictError, match=r"A concurrent write created a different table `main\.t`"):
+        lake.write(numbers(2), "t", mode="append")
+    assert rows(lake, "FROM t") == []
+    nothing_left_over(lake)
+
+
+def test_a_view_that_appears_stops_the_creation_of_a_table(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    once_at(monkeypatch, "files.written", lambda: run(lake, "CREATE VIEW t AS SELECT 1 AS i"))
+    with pytest.raises(ObjectExistsError, match=r"`main\.t` is a view"):
+        lake.write(numbers(2), "t", mode="append")
+    assert rows(lake, "FROM t") == [(1,)]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_write_does_not_bring_back_a_dropped_table(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    lake.write(numbers(1), "t", mode="append")
+
+    def drop() -> None:
+        lake.drop_table("t")
+        if again:
+            lake.write(numbers(7), "t", mode="append")
+
+    once_at(monkeypatch, "files.written", drop)
+    with pytest.raises(TableDroppedError, match="created again during" if again else "was dropped during"):
+        lake.write(numbers(2), "t", mode="append")
+    assert lake.exists("t") == again
+    assert not again or rows(lake, "FROM t") == [(7,)]
+
+
+def test_two_writers_that_add_the_same_column_both_add_their_rows(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(numbers(1), "t", mode="append")
+    wider: dict[str, Any] = {"mode": "append", "schema_evolution": "add"}
+    more = numbers(2).append_column("j", pa.array([2]))
+    once_at(monkeypatch, "files.written", lambda: lake.write(more, "t", **wider))
+    assert lake.write(more, "t", **wider).attempts == 1
+    assert rows(lake, "FROM t ORDER BY i") == [(1, None), (2, 2), (2, 2)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize("rival", [True, False])
+def test_a_table_that_has_got_files_gets_no_bucket_key(lake: DuckLake, rival: bool) -> None:
+    """DuckDB would not find the rows of these files by the new key."""
+    lake.create_table("t", {"i": "BIGINT"})
+
+    def alter() -> None:
+        with lake.transaction() as tx:
+            tx.alter_table("t", partition_by=["bucket(4, i)"])
+            if rival:
+                lake.write(numbers(1), "t", mode="append")
+
+    if not rival:
+        alter()
+        lake.write(numbers(1, 2), "t", mode="append")
+        assert rows(lake, "FROM t WHERE i = 2") == [(2,)]
+        return
+    with pytest.raises(ConfigError, match="would not find their rows by a new bucket key"):
+        alter()
+    assert rows(lake, "FROM t") == [(1,)]
+
+
+# --- history that has expired ----------------------------------------------------------------------------------------
+
+
+def test_a_rollback_plans_again_if_snapshots_since_its_plan_have_expired(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(numbers(1), "t", mode="append")
+    wanted = latest(lake)
+    lake.write(numbers(2), "t", mode="append")
+
+    def rival() -> None:
+        lake.write(numbers(3), "t", mode="append")
+        lake.write(numbers(4), "other", mode="append")
+        expire(lake, wanted + 2)
+
+    once_at(monkeypatch, "files.written", rival)
+    lake.rollback("t", wanted)
+    assert rows(lake, "FROM t") == [(1,)]
+
+
+def test_a_serializable_transaction_is_refused_if_snapshots_since_its_begin_have_expired(lake: DuckLake) -> None:
+    lake.write(numbers(1), "t", mode="append")
+
+    def transact() -> None:
+        with lake.transaction(isolation="serializable") as tx:
+            tx.write(numbers(tx.read("t").num_rows), "counts", mode="append")
+            lake.write(numbers(2), "t", mode="append")
+            lake.write(numbers(3), "other", mode="append")
+            expire(lake, latest(lake) - 1)
+
+    with pytest.raises(ConflictError, match=r"Snapshots after \d+ have expired"):
+        transact()
+    assert not lake.exists("counts")
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_whose_key_is_committed_before_its_commit_adds_nothing(lake: DuckLake) -> None:
+    lake.create_table("t", {"i": "BIGINT"})
+
+    def transact(rival: Callable[[], object]) -> None:
+        with lake.transaction(idempotency_key="nightly") as tx:
+            tx.write(numbers(1), "t", mode="append")
+            rival()
+
+    def in_other_thread() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(transact, lambda: None).result()
+
+    transact(in_other_thread)
+    assert rows(lake, "FROM t") == [(1,)]
+    nothing_left_over(lake)
+
+
+# --- flushes ---------------------------------------------------------------------------------------------------------
+
+
+def flush(lake: DuckLake) -> None:
+    lake.maintain(operations=["flush"], tables=["t"]).raise_for_error()
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ("INSERT INTO t VALUES (4)", [2, 3, 4]),
+        ("DELETE FROM t WHERE i = 3", [2]),
+        ("UPDATE t SET i = 9 WHERE i = 2", [3, 9]),
+        ("ALTER TABLE t ADD COLUMN j INTEGER", [2, 3]),
+    ],
+)
+def test_a_flush_loses_no_change_of_inlined_rows(
+    inlining: DuckLake, monkeypatch: pytest.MonkeyPatch, change: str, left: list[int]
+) -> None:
+    once_at(monkeypatch, "files.written", lambda: run(inlining, change))
+    flush(inlining)
+    flush(inlining)
+    assert [row[0] for row in rows(inlining, "SELECT i FROM t ORDER BY i")] == left
+    assert inlining.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ("DELETE FROM t WHERE i = 3", [2, 4, 5, 6, 7, 8, 9]),
+        ("DELETE FROM t", []),
+        ("CALL ducklake_flush_inlined_data('lake')", [2, 3, 4, 5, 6, 7, 8, 9]),
+    ],
+)
+def test_a_flush_loses_no_change_of_files_with_inlined_deletions(
+    inlining: DuckLake, monkeypatch: pytest.MonkeyPatch, change: str, left: list[int]
+) -> None:
+    flush(inlining)
+    inlining.write(numbers(*range(4, 10)), "t", mode="append")
+    flush(inlining)
+    run(inlining, "INSERT INTO t VALUES (10)", "DELETE FROM t WHERE i = 10")
+    once_at(monkeypatch, "files.written", lambda: run(inlining, change))
+    flush(inlining)
+    flush(inlining)
+    assert [row[0] for row in rows(inlining, "SELECT i FROM t ORDER BY i")] == left
+    assert inlining.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_flush_of_a_table_that_is_dropped_changes_nothing(
+    inlining: DuckLake, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    def drop() -> None:
+        inlining.drop_table("t")
+        if again:
+            inlining.write(numbers(7), "t", mode="append")
+
+    once_at(monkeypatch, "files.written", drop)
+    inlining.maintain(operations=["flush"], tables=["t"])
+    assert inlining.exists("t") == again
+    assert not again or rows(inlining, "FROM t") == [(7,)]
+    assert inlining.fsck(deep=True, storage=True).findings == []
