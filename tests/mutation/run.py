@@ -102,10 +102,7 @@ class Runner:
     def _run(
         self, mutant: Mutant, module: ModuleType, tree: ast.Module, path: Path, covering: Mapping[int, Sequence[str]]
     ) -> Outcome:
-        tests = next((tests for line in mutant.lines if (tests := covering.get(line))), [])
-        if mutant.is_definition:
-            tests = covering[0]
-        known = [test for test in tests if test in self._items]
+        known = [test for test in _tests_of(mutant, covering) if test in self._items]
         ordered = [test for test in self._killers if test in known]
         ordered += [test for test in known if test not in self._killers]
 
@@ -216,22 +213,23 @@ def _functions_of(owner: Any, prefix: str | None = None) -> list[FunctionType]:
 
 
 def _tests_by_line(path: Path) -> dict[int, list[str]]:
-    """Return the tests that execute each line of a file; 0 stands for any line.
-
-    The first tests are those that execute the lines of the file that the fewest tests execute: they are about them.
-    """
+    """Return the tests that execute each line of a file."""
     data = CoverageData(str(COVERAGE))
     data.read()
-    by_line = {
+    return {
         line: [context.removesuffix("|run") for context in contexts if context.endswith("|run")]
         for line, contexts in data.contexts_by_lineno(str(path)).items()
     }
-    score: dict[str, float] = defaultdict(float)
-    for tests in by_line.values():
+
+
+def _tests_of(mutant: Mutant, covering: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return the tests that execute a mutant, those first that execute lines near it that few tests execute."""
+    scores: dict[str, float] = defaultdict(float)
+    for line, tests in covering.items():
         for test in tests:
-            score[test] += 1 / len(tests)
-    by_line[0] = list(score)
-    return {line: sorted(tests, key=score.__getitem__, reverse=True) for line, tests in by_line.items()}
+            scores[test] += 1 / len(tests) / (1 + abs(line - mutant.lines[0]))
+    tests = next((found for line in mutant.lines if (found := covering.get(line))), ())
+    return sorted(scores if mutant.is_definition else tests, key=scores.__getitem__, reverse=True)
 
 
 def _path(name: str) -> Path:
@@ -258,7 +256,7 @@ def main() -> int:
     parser.add_argument("--most-tests", type=int, default=100, help="tests for one mutant; 0 for all that reach it")
     chosen = parser.parse_args()
     names = chosen.modules or list(MODULES)
-    tests = {test for name in names for test in _tests_by_line(_path(name))[0]}
+    tests = {test for name in names for found in _tests_by_line(_path(name)).values() for test in found}
     files = sorted({test.partition("::")[0] for test in tests})
     selected = "not rest and not full and not soak and not e2e"
     runner = Runner(names, only=chosen.only, most_tests=chosen.most_tests)
