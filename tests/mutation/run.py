@@ -58,8 +58,8 @@ class Outcome:
 class Runner:
     """A pytest plugin that runs mutants instead of the tests that pytest has collected."""
 
-    def __init__(self, names: Sequence[str], *, only: str, most_tests: int) -> None:
-        self._names, self._only, self._most_tests = names, only, most_tests
+    def __init__(self, names: Sequence[str], only: str, tests: str, most_tests: int) -> None:
+        self._names, self._only, self._tests, self._most_tests = names, only, tests, most_tests
         self._killers: list[str] = []
         self._passes: dict[str, bool] = {}
         self._items: dict[str, pytest.Item] = {}
@@ -67,7 +67,7 @@ class Runner:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the mutants of all chosen modules."""
-        self._items = {item.nodeid: item for item in session.items}
+        self._items = {item.nodeid: item for item in session.items if re.search(self._tests, item.nodeid)}
         for package in (catalog, engine):  # what this process has imported, its children need not
             for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
                 import_module(module.name)
@@ -254,12 +254,13 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", choices=[*MODULES, []], help="names of modules; all if none is given")
     parser.add_argument("--only", default="", help="run the mutants whose line and name match this expression")
     parser.add_argument("--most-tests", type=int, default=100, help="tests for one mutant; 0 for all that reach it")
+    parser.add_argument("--tests", default="", help="run the tests whose name matches this expression")
     chosen = parser.parse_args()
     names = chosen.modules or list(MODULES)
     tests = {test for name in names for found in _tests_by_line(_path(name)).values() for test in found}
-    files = sorted({test.partition("::")[0] for test in tests})
+    files = sorted({test.partition("::")[0] for test in tests if re.search(chosen.tests, test)})
     selected = "not rest and not full and not soak and not e2e"
-    runner = Runner(names, only=chosen.only, most_tests=chosen.most_tests)
+    runner = Runner(names, chosen.only, chosen.tests, chosen.most_tests)
     options = ["-q", "-s", "-p", "no:cacheprovider", "-o", "timeout=0", "-m", selected]
     status = pytest.main([*options, *files], [runner])
     return int(status) or int(runner.unexplained > 0)
