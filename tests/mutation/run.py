@@ -27,7 +27,6 @@ from typing import Any
 
 import pytest
 from _pytest.runner import runtestprotocol
-from coverage import CoverageData
 
 from ducklake_orch import catalog, engine
 from tests.mutation.mutants import Mutant, find_mutants
@@ -214,6 +213,8 @@ def _functions_of(owner: Any, prefix: str | None = None) -> list[FunctionType]:
 
 def _tests_by_line(path: Path) -> dict[int, list[str]]:
     """Return the tests that execute each line of a file."""
+    from coverage import CoverageData  # only `make mutants` installs it
+
     data = CoverageData(str(COVERAGE))
     data.read()
     return {
