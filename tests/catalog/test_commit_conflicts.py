@@ -110,6 +110,18 @@ def test_two_writers_that_add_the_same_column_both_add_their_rows(
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
+def test_an_alteration_is_not_taken_for_a_concurrent_one_that_does_only_a_part_of_it(lake: DuckLake) -> None:
+    lake.write(numbers(1), "t", mode="append")
+
+    def alter() -> None:
+        with lake.transaction() as tx:
+            tx.alter_table("t", add_columns={"j": "BIGINT"}, sort_by=["i"])
+            lake.alter_table("t", add_columns={"j": "BIGINT"})
+
+    with pytest.raises(ConflictError, match=r"columns or partition keys of .* changed"):
+        alter()
+
+
 @pytest.mark.parametrize("rival", [True, False])
 def test_a_table_that_has_got_files_gets_no_bucket_key(lake: DuckLake, rival: bool) -> None:
     """DuckDB would not find the rows of these files by the new key."""
@@ -228,6 +240,32 @@ def test_a_serializable_transaction_is_refused_if_snapshots_since_its_begin_have
             expire(lake, latest(lake) - 1)
 
     with pytest.raises(ConflictError, match=r"Snapshots after \d+ have expired"):
+        transact()
+    assert not lake.exists("counts")
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_serializable_transaction_sees_deletions_by_the_engine_but_not_their_flush(
+    lake: DuckLake, limit: int, flushes: bool
+) -> None:
+    lake.write(numbers(1, 2, 3), "t", mode="append")
+    lake.set_option("data_inlining_row_limit", limit)
+    run(lake, "DELETE FROM t WHERE i = 1")
+
+    def transact() -> None:
+        with lake.transaction(isolation="serializable") as tx:
+            tx.write(numbers(tx.read("t").num_rows), "counts", mode="append")
+            if flushes:
+                flush(lake)
+            else:
+                run(lake, "DELETE FROM t WHERE i = 2")
+
+    if flushes:
+        transact()
+        assert rows(lake, "FROM counts") == [(2,)]
+        return
+    with pytest.raises(ConflictError, match=r"A concurrent write changed `main\.t`"):
         transact()
     assert not lake.exists("counts")
 

@@ -64,7 +64,7 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
     if _same_layout(current, known):
         _judge_altered_columns(change, known, current)
         return change.alters
-    if _same_layout(current, change.target) and not replace(change, known=current).alters:
+    if not replace(change, known=current).alters:
         return False
     raise StalePlanError(
         f"The columns or partition keys of `{change.table}` changed during the write.",
