@@ -184,6 +184,19 @@ soak: $(VENV)/.test ## Minutes of load on every catalog
 model: $(VENV)/.test ## Check the model of the commit protocol, and that TLC finds each of its mutants
 	$(BIN)/python -m tests.model.check $(ARGS)
 
+$(VENV)/.mutation: $(VENV)/.test
+	$(call install,constraints.txt,--group mutation)
+
+build/mutation/coverage: $(VENV)/.mutation
+	@mkdir -p build/mutation
+	$(PYTEST) --cov --cov-config=tests/mutation/coverage.ini --cov-context=test --cov-report=term \
+		-m "not rest and not full and not soak and not e2e" -k "not postgres and not mysql" \
+		tests/catalog tests/maintenance tests/engine
+
+.PHONY: mutants
+mutants: build/mutation/coverage ## Check that the tests fail for each mutant of the commit path: hours
+	$(BIN)/python -m tests.mutation.run $(ARGS)
+
 .PHONY: servers
 servers: ## Install the test servers that Debian, npm and Go offer, and TLC from Maven
 	@bash tests/servers/install.sh

@@ -8,7 +8,7 @@ since its plan (`late_rows.py`). `docs/concurrency.md` lists every pair of concu
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ducklake_orch.catalog.commit.table_change import ExactFiles, ExactRows, Rollback, TableChange
+from ducklake_orch.catalog.commit.table_change import ExactRows, Rollback, TableChange
 from ducklake_orch.catalog.metadata import (
     DATA_CHANGES,
     DELETING_CHANGES,
@@ -64,7 +64,7 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
     if _same_layout(current, known):
         _judge_altered_columns(change, known, current)
         return change.alters
-    if _same_layout(current, change.target) and not replace(change, known=current).alters:
+    if not replace(change, known=current).alters:
         return False
     raise StalePlanError(
         f"The columns or partition keys of `{change.table}` changed during the write.",
@@ -165,8 +165,6 @@ FileState = tuple[tuple[int, ...], int]
 def planned_files(change: TableChange) -> list[DataFile]:
     """Return the data files that a change was planned from and that must be unchanged when it commits."""
     match change.remove:
-        case ExactFiles(files):
-            removed = files
         case ExactRows():
             removed = change.remove.whole
         case Rollback():

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from ducklake_orch.catalog.commit import conflicts
 from ducklake_orch.catalog.commit.table_change import (
     Everything,
-    ExactFiles,
     ExactRows,
     Matching,
     Partitions,
@@ -76,8 +75,6 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
             return _partitions(transaction, with_types_of_keys(table, change), keys)
         case Matching(where):
             return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
-        case ExactFiles(files):
-            return _files_with_ids(transaction, table, [file.data_file_id for file in files])
         case ExactRows() as exact:
             ids = [file.data_file_id for file in exact.whole]
             inlined: dict[str, Sequence[int] | None] = {

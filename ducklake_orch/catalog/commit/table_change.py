@@ -29,13 +29,6 @@ class Matching:
 
 
 @dataclass(frozen=True, slots=True)
-class ExactFiles:
-    """Retire these data files, if they still have the delete files and inlined deletions that they were read with."""
-
-    files: tuple[DataFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class ExactRows:
     """Retire the rows that were found at a snapshot.
 
@@ -78,7 +71,7 @@ class Rollback:
     rows: int
 
 
-Removal = Everything | Partitions | Matching | ExactFiles | ExactRows | Rollback
+Removal = Everything | Partitions | Matching | ExactRows | Rollback
 
 
 class Deletions(Protocol):

@@ -117,7 +117,7 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
     if current is None or current.table_id != table.table_id:
         raise TableDroppedError(f"The table `{table}` was dropped during the flush.")
     # The files are partitioned by the keys of the plan, and engines prune by the current keys only.
-    if flushed.files and is_laid_out_differently(current, table):
+    if is_laid_out_differently(current, table):
         raise _stale(table, "the columns or partition keys")
     for rows in flushed.ranges:
         # Row versions only begin in later snapshots, and an end is never cleared: equal counts mean equal rows.
