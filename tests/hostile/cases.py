@@ -55,7 +55,7 @@ def chosen(quick: int) -> range:
     return range(first, first + int(os.environ.get("DUCKLAKE_ORCH_CASES", quick)))
 
 
-def run_cases(case: Case, seeds: range, folder: Path, *, memory_mb: int, seconds: int = 120, batch: int = 1000) -> None:
+def run_cases(case: Case, seeds: range, folder: Path, *, memory_mb: int, seconds: int = 300, batch: int = 1000) -> None:
     """Run a case for all seeds; fail if there was a finding.
 
     Args:
