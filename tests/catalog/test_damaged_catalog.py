@@ -51,7 +51,7 @@ def test_an_unknown_id_is_named(lake: DuckLake) -> None:
 
 def test_an_error_without_damage_passes_unchanged(lake: DuckLake) -> None:
     with pytest.raises((AttributeError, TypeError)):
-        lake.read("t", where=5)  # type: ignore[arg-type]
+        lake.read("t", where=5)  # type: ignore[call-overload]
 
 
 def test_a_bug_of_the_engine_that_ends_it_is_reported_and_found_by_fsck(lake: DuckLake) -> None:
