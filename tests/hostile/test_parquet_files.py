@@ -121,7 +121,7 @@ def case_added(seed: int, folder: Path) -> str:
         return f"refused: {type(added).__name__}"
     rows = tried(lambda: lake.read("t").num_rows)
     lake.rollback("t", to_snapshot=3)
-    assert verify == "footer" or rows == before + added.rows_in, f"{rows} rows, not {before + added.rows_in}"
+    assert verify == "footer" or rows == before + added.rows_written, f"{rows} rows, not {before + added.rows_written}"
     return "added"
 
 
