@@ -43,9 +43,9 @@ def spellings(secret: str) -> set[str]:
         secret.replace("'", "''"),
         backslashed,
         backslashed.replace("'", "''"),
-        quote(secret, safe=""),
-        quote(secret),
-        quote_plus(secret),
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        quote_plus(secret, errors="replace"),
         repr(secret)[1:-1],
         secret.encode("unicode_escape").decode("ascii"),
     }

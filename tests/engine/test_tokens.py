@@ -68,3 +68,8 @@ def test_text_that_the_engine_does_not_read_is_refused(sql: str) -> None:
 )
 def test_strings_of_statements_with_secrets_are_masked(sql: str) -> None:
     assert "canary" not in secrets_in(sql)(sql)
+
+
+def test_a_secret_that_is_not_unicode_is_masked() -> None:
+    sql = "CREATE SECRET s (TYPE s3, SECRET 'canary\ud800')"
+    assert "canary" not in secrets_in(sql)(sql)
