@@ -180,6 +180,10 @@ bench-dagster: .venv-dagster/.bench ## Measure the IO manager, compared with oth
 soak: $(VENV)/.test ## Minutes of load on every catalog
 	$(PYTEST) -m soak -s $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/.test ## Run N hostile cases of each kind: files, catalog rows, SQL, configuration; ARGS="-k sql" chooses
+	DUCKLAKE_ORCH_CASES=$(or $(N),10000) $(PYTEST) tests/hostile -s --timeout 0 -m "not rest" $(ARGS)
+
 .PHONY: model
 model: $(VENV)/.test ## Check the model of the commit protocol, and that TLC finds each of its mutants
 	$(BIN)/python -m tests.model.check $(ARGS)

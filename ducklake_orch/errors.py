@@ -170,6 +170,12 @@ class CatalogVersionError(TerminalError):
     code: ClassVar[str] = "catalog-version"
 
 
+class CatalogDamagedError(TerminalError):
+    """A value in the metadata tables cannot be right: it is missing, or has another type than its column."""
+
+    code: ClassVar[str] = "catalog-damaged"
+
+
 class StorageError(TerminalError):
     """The storage cannot be read or written."""
 

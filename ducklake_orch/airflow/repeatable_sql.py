@@ -7,6 +7,7 @@ from typing import Any
 
 from ducklake_orch.engine.quoting import folded
 from ducklake_orch.engine.scripts import Command, split
+from ducklake_orch.errors import StatementError
 
 Target = tuple[str, str]
 _PARSED_STATEMENTS = ("INSERT", "WITH", "FROM", "UPDATE", "DELETE", "MERGE", "TRUNCATE", "DROP", "CREATE")
@@ -44,7 +45,7 @@ def _parsed(commands: str | Sequence[str]) -> list[Command]:
     with duckdb.connect() as con:
         try:
             return [command for script in scripts for command in split(con, script)]
-        except duckdb.Error:
+        except (duckdb.Error, StatementError):
             return []
 
 

@@ -20,7 +20,7 @@ from ducklake_orch.config.arguments import refuse_unknown
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.quoting import literal, table_name
 from ducklake_orch.engine.scripts import redact, split
-from ducklake_orch.errors import ConfigError, DuckLakeOrchError
+from ducklake_orch.errors import ConfigError, DuckLakeOrchError, StatementError
 from ducklake_orch.lake import DuckLake
 from ducklake_orch.results import CommitInfo
 
@@ -119,7 +119,7 @@ class SqlHook(DbApiHook):
         try:
             with duckdb.connect() as con:
                 return [command.sql for command in split(con, sql)]
-        except duckdb.Error:
+        except (duckdb.Error, StatementError):
             return [sql]  # running it reports the error
 
     # --- rows and frames ---------------------------------------------------------------------------------------------

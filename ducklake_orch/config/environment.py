@@ -129,7 +129,7 @@ def _value(variable: str, path: list[str], text: str) -> Any:
 def _json(variable: str, text: str, shape: type, remedy: str) -> Any:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # also for thousands of digits or brackets
         value = None
     # Raised here, not in the handler: the decoder's error holds the text, including secrets.
     if not isinstance(value, shape):
@@ -142,6 +142,6 @@ def _scalar(text: str) -> Any:
     """Read `true`, `4` and `0.5` as a boolean or number, so that they compare equal to TOML's values."""
     try:
         value = json.loads(text, parse_constant=str)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return text
     return value if isinstance(value, bool | int | float) else text

@@ -1,6 +1,7 @@
 """The base of every configuration model: frozen, strict about keys, and readable when something is wrong."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
@@ -16,11 +17,12 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
     def __init__(self, **data: Any) -> None:
-        failure: ConfigError | None = None
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            failure = explain(type(self), error)
+        failure = _refuse_halves(type(self), data)
+        if failure is None:
+            try:
+                super().__init__(**data)
+            except ValidationError as error:
+                failure = explain(type(self), error)
         # Raised outside the handler: pydantic's error keeps the raw input, including secrets, and would be chained.
         if failure:
             raise failure
@@ -41,9 +43,31 @@ def _secrets(value: Any) -> Iterable[str]:
             yield from _secrets(item)
 
 
+def _refuse_halves(model: type[BaseModel], data: Mapping[str, Any]) -> ConfigError | None:
+    """Return the error for a text that is not Unicode, as Python reads bytes of another encoding from variables."""
+    for key, value in data.items():
+        if not _is_unicode(key) or not _is_unicode(value):
+            shown = key.encode("ascii", "backslashreplace").decode()
+            text = f"{_place(model)}: `{shown}` has bytes or characters that are not Unicode."
+            return ConfigError(text, remedy="Write it in UTF-8.")
+    return None
+
+
+def _is_unicode(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(_is_unicode(part) for pair in value.items() for part in pair)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_unicode, value))
+    return not isinstance(value, str | Path) or str(value).encode(errors="replace").decode() == str(value)
+
+
+def _place(model: type[BaseModel]) -> str:
+    return str(model.model_fields["type"].default if "type" in model.model_fields else model.__name__)
+
+
 def explain(model: type[BaseModel], error: ValidationError) -> ConfigError:
     """Convert pydantic's error to one sentence per problem, without secrets."""
-    place = model.model_fields["type"].default if "type" in model.model_fields else model.__name__
+    place = _place(model)
     problems, remedies = [], []
     for problem in error.errors(include_url=False):
         loc = [str(part) for part in problem["loc"]]

@@ -6,8 +6,10 @@ from urllib.parse import quote, quote_plus
 
 MASK = "***"
 
-# user:password@ in a URL, and the drivers' key=value forms. The password may hold anything but the closing '@'.
-_URL_PASSWORD = re.compile(r"(?P<head>[a-z][a-z0-9+.-]*://[^:/?#@\s]*:)(?P<secret>.*)(?=@)", re.IGNORECASE)
+# What precedes the password in a URL. These patterns run over whole statements and messages, so each of them must take
+# linear time: a pattern that tries every place of a long text, and from there reads on to its end, takes hours.
+_LOGIN = re.compile(r"[A-Za-z0-9+.-]://[^:/?#@\s]*:")
+# The drivers' key=value forms.
 _KEY_VALUE = re.compile(
     r"(?P<head>(?<![A-Za-z])(?:password|passwd|pwd|secret|secret_access_key|session_token|account_?key|client_secret|token"
     r"|motherduck_token|sharedaccesskey|connection_string)\s*[=:]\s*)(?P<secret>'(?:[^'\\]|\\.|'')*'|\"[^\"]*\"|[^\s&;,)\"']+)",
@@ -15,7 +17,7 @@ _KEY_VALUE = re.compile(
 )
 
 # A key of an encrypted file in an excerpt of SQL, which may begin or end within the key.
-_FILE_KEY = re.compile(r"(?<=base64\(')[A-Za-z0-9+/=]+|[A-Za-z0-9+/=]+(?='\)\})")
+_FILE_KEY = re.compile(r"(?<=base64\(')[A-Za-z0-9+/=]+|(?<![A-Za-z0-9+/=])[A-Za-z0-9+/=]++(?='\)\})")
 
 # A setting whose name indicates that its value is a secret.
 SECRET_WORD = re.compile(r"(?:password|passwd|secret|token|credential)[\w.]*\s*=", re.IGNORECASE)
@@ -23,7 +25,14 @@ SECRET_WORD = re.compile(r"(?:password|passwd|secret|token|credential)[\w.]*\s*=
 
 def redact_url(url: str) -> str:
     """Mask the password and secret query parameters of a URL."""
-    return _KEY_VALUE.sub(rf"\g<head>{MASK}", _URL_PASSWORD.sub(rf"\g<head>{MASK}", url))
+    return _KEY_VALUE.sub(rf"\g<head>{MASK}", "\n".join(map(_without_password, url.split("\n"))))
+
+
+def _without_password(line: str) -> str:
+    """Mask the password of a URL in a line; it may hold anything, so it ends at the last `@`."""
+    end = line.rfind("@")
+    login = _LOGIN.search(line, 0, max(end, 0))
+    return line if login is None else f"{line[: login.end()]}{MASK}{line[end:]}"
 
 
 def spellings(secret: str) -> set[str]:
@@ -34,9 +43,9 @@ def spellings(secret: str) -> set[str]:
         secret.replace("'", "''"),
         backslashed,
         backslashed.replace("'", "''"),
-        quote(secret, safe=""),
-        quote(secret),
-        quote_plus(secret),
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        quote_plus(secret, errors="replace"),
         repr(secret)[1:-1],
         secret.encode("unicode_escape").decode("ascii"),
     }

@@ -48,7 +48,7 @@ class Family:
 
     def model(self, url: str) -> type[UrlModel] | None:
         """Return the model of a URL; None if its scheme is not known."""
-        scheme = scheme_of(url) or self.plain
+        scheme = scheme_of(url) or ("" if "://" in url else self.plain)  # a misspelt URL is no path
         return self.schemes.get(scheme.partition("+")[0] if self.has_drivers else scheme)
 
     def table(self, url: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from math import isinf
 from typing import Any, TypeVar
 
 from ducklake_orch.errors import ConfigError
@@ -60,7 +61,10 @@ def parse_size(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
     elif isinstance(value, str) and len(parts := _parts(value)) == 1 and _singular(parts[0][1]) in _BYTES:
-        size = int(float(parts[0][0]) * _BYTES[_singular(parts[0][1])])
+        bytes_ = float(parts[0][0]) * _BYTES[_singular(parts[0][1])]
+        if isinf(bytes_):
+            raise ValueError(f"`{value[:20]}…` is too large")
+        size = int(bytes_)
     else:
         raise ValueError(f"`{value}` is not a size; write it like `512 MiB` or `2GB`")
     if size < 0:

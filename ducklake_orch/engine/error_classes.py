@@ -14,6 +14,7 @@ from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.errors import (
     AuthenticationError,
     CatalogBusyError,
+    CatalogDamagedError,
     CatalogUnreachableError,
     CatalogVersionError,
     CommitConflictError,
@@ -202,6 +203,12 @@ RULES = [
         StorageError,
         "Check that the folder or bucket exists, has free space, and can be written.",
     ),
+    # SQLite lets a column hold values of any type
+    Rule(
+        r"Invalid type in column|codec can't decode byte",
+        CatalogDamagedError,
+        "`ducklake-orch fsck` names the damaged rows of the catalog.",
+    ),
     # Statements
     Rule(
         r"attached in read-only mode|read-only (?:mode|transaction|database)",
@@ -309,6 +316,8 @@ def _readable(text: str, config: LakeConfig) -> str:
     text = text.rpartition(f'at path + "{path}"')[2]
     # The stack trace of an INTERNAL error does not help the user.
     text = text.partition("\n\nStack Trace:")[0]
+    # The setting that it advises would change the types of all columns, and so break every other read.
+    text = text.partition("\n* SET sqlite_all_varchar")[0]
     # The connection strings in its messages hold no address: the secret holds it.
     text = _NO_ADDRESS.sub("", text)
     where = f" in schema `{config.metadata_schema}`" if config.metadata_schema else ""

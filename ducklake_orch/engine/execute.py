@@ -75,7 +75,7 @@ def only_reads(commands: str | Sequence[str]) -> bool:
         scripts = [commands] if isinstance(commands, str) else list(commands)
         with scratch() as con:
             return all(command.kind == "query" for script in scripts for command in split(con, script))
-    except (duckdb.Error, TypeError):
+    except (duckdb.Error, DuckLakeOrchError, TypeError):
         return False  # `execute` reports what is wrong with them
 
 
@@ -85,7 +85,7 @@ def _parse(session: Session, scripts: Sequence[str]) -> list[Command]:
     for script in scripts:
         try:
             todo += split(session.con.unwrap(), script)
-        except duckdb.Error as error:
+        except (duckdb.Error, DuckLakeOrchError) as error:
             failure = classify(error, session.config, "The command cannot be parsed")
             secrets_in(script).clean(failure)  # the parser's error quotes the line
             todo.append(Command(script, "utility", error=failure))

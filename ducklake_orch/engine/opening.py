@@ -84,7 +84,7 @@ def _use(cursor: duckdb.DuckDBPyConnection, use: str, config: LakeConfig) -> boo
     try:
         cursor.execute(use)
         return _loads_cryptography(config, cursor)
-    except duckdb.Error as error:
+    except (duckdb.Error, UnicodeDecodeError) as error:  # the client decodes an error that quotes a damaged value
         failure = classify(error, config, f"Opening lake `{config.name}` failed")
         if isinstance(error, duckdb.CatalogException):
             failure = CatalogBusyError(failure.message, remedy=HALF_MADE)
@@ -257,7 +257,8 @@ def _run_attach(config: LakeConfig, access: Access, instance: Instance, *, creat
     except BaseException:  # raised by a user's hook
         instance.detach(config)
         raise
-    instance.detach(config)
+    with contextlib.suppress(duckdb.FatalException):  # the engine's bug that `failure` reports has ended the instance
+        instance.detach(config)
     if isinstance(failure, SnapshotNotFoundError):
         raise _with_retained(config, instance, failure)
     raise diagnose(config, instance.root, failure)

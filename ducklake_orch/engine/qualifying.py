@@ -4,16 +4,15 @@ With a lake and a schema `shop`, DuckDB takes `shop` in `shop.orders` for either
 first of two parts means the schema, so the statement is run with `shop.shop.orders`.
 """
 
-import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import duckdb
 
 from ducklake_orch.engine.quoting import folded, identifier
+from ducklake_orch.engine.tokens import Token, tokens_of
 
 _AMBIGUOUS = "Ambiguous reference to catalog or schema"
-_NAME = re.compile(rb'"(?:[^"]|"")*"|[A-Za-z_\x80-\xff][\w$\x80-\xff]*')
 # Keywords that the name of a table, a view or a function follows.
 _BEFORE_A_TABLE = frozenset(
     b"from join into update table view exists using call describe summarize replace macro function only".split()
@@ -23,16 +22,6 @@ _LAKE_FUNCTIONS = frozenset(
     "snapshots current_snapshot last_committed_snapshot table_info table_insertions table_deletions table_changes"
     " options set_option set_commit_message".split()
 )
-
-
-class _Token(NamedTuple):
-    start: int
-    text: bytes
-
-    def names(self, alias: str) -> bool:
-        name = self.text.decode()
-        name = name[1:-1].replace('""', '"') if name.startswith('"') else name
-        return folded(name) == folded(alias)
 
 
 def run_qualified(run: Callable[..., Any], alias: str, sql: str, *args: Any, **options: Any) -> Any:
@@ -70,11 +59,11 @@ def qualified(sql: str, alias: str, *, everywhere: bool = False) -> str:
             and `JOIN`, where it cannot be a column.
     """
     text = sql.encode()
-    tokens = [_token(text, start) for start, _ in duckdb.tokenize(sql)]
+    tokens = tokens_of(sql)
     result, done = b"", 0
     for index, token in enumerate(tokens):
         before = tokens[index - 1].text.lower() if index else b""
-        if not token.names(alias) or before == b".":
+        if not _names(token, alias) or before == b".":
             continue
         parts = 1
         while index + 2 * parts < len(tokens) and tokens[index + 2 * parts - 1].text == b".":
@@ -91,7 +80,7 @@ def qualified(sql: str, alias: str, *, everywhere: bool = False) -> str:
     return (result + text[done:]).decode()
 
 
-def _is_meant(tokens: list[_Token], index: int, parts: int, *, everywhere: bool) -> bool:
+def _is_meant(tokens: list[Token], index: int, parts: int, *, everywhere: bool) -> bool:
     words = [token.text.lower() for token in tokens[max(0, index - 2) : index]]
     if parts == 1:
         return words == [b"tables", b"from"]
@@ -100,6 +89,7 @@ def _is_meant(tokens: list[_Token], index: int, parts: int, *, everywhere: bool)
     return parts == 2 and (everywhere or (words[-1:] != [] and words[-1] in _BEFORE_A_TABLE))
 
 
-def _token(text: bytes, start: int) -> _Token:
-    name = _NAME.match(text, start)
-    return _Token(start, name[0] if name else text[start : start + 1])
+def _names(token: Token, alias: str) -> bool:
+    name = token.text.decode(errors="replace")
+    name = name[1:-1].replace('""', '"') if name.startswith('"') else name
+    return folded(name) == folded(alias)

@@ -8,6 +8,7 @@ from functools import cached_property
 import duckdb
 
 from ducklake_orch.config.redaction import Scrubber
+from ducklake_orch.engine.tokens import bare, is_divisible, refuse_unreadable
 from ducklake_orch.errors import DuckLakeOrchError
 from ducklake_orch.results import Kind
 
@@ -46,18 +47,17 @@ _KINDS: dict[str, Kind] = {
     "ALTER": "ddl",
     "DROP": "ddl",
 }
-_STRING = r"'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
-_LITERAL = re.compile(_STRING, re.DOTALL)
-_HOLDS_SECRET = re.compile(
-    r"\bSECRET\b|\b(?:SET|PRAGMA)\b[^;=]*(?:secret|password|token|account_key|connection_string)",
-    re.IGNORECASE,
+_LITERAL = re.compile(
+    r"(?<!\w)[eE](?P<escaped>'(?:[^'\\]|\\.|'')*')|'(?:[^']|'')*'|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$", re.DOTALL
 )
-_NOISE = re.compile(rf"--[^\n]*|/\*.*?\*/|{_STRING}", re.DOTALL)
-_CALLED = re.compile(r'([A-Za-z_]\w*)"?\s*\(')
+_SETTING = re.compile(r"\b(?:SET|PRAGMA)\b([^;=]*)", re.IGNORECASE)
+_SECRET_SETTING = re.compile(r"secret|password|token|account_key|connection_string", re.IGNORECASE)
+_SECRET = re.compile(r"\bSECRET\b", re.IGNORECASE)
+_CALLED = re.compile(r'(?<!\w)([A-Za-z_]\w*+)"?\s*\(')
 
 
 _EXPLAINED_WRITE = re.compile(
-    r"\s*EXPLAIN\s*(?:\([^)]*ANALYZE[^)]*\)|ANALYZE\b).*\b(?:INSERT|UPDATE|DELETE|MERGE|CREATE|ALTER|DROP|COPY)\b",
+    r"\s*EXPLAIN\s*(?:\((?=[^)]*ANALYZE)[^)]*\)|ANALYZE\b).*\b(?:INSERT|UPDATE|DELETE|MERGE|CREATE|ALTER|DROP|COPY)\b",
     re.IGNORECASE | re.DOTALL,
 )
 _OUTSIDE_DDL = re.compile(
@@ -118,7 +118,7 @@ class Command:
     @cached_property
     def _bare(self) -> str:
         """The text without comments and strings."""
-        return _NOISE.sub(" ", self.sql)
+        return bare(self.sql)
 
     @property
     def changes_tables(self) -> bool:
@@ -152,7 +152,9 @@ def split(con: duckdb.DuckDBPyConnection, script: str) -> list[Command]:
 
     Raises:
         duckdb.Error: When the script cannot be parsed.
+        StatementError: When it has a character that the engine does not read.
     """
+    refuse_unreadable(script)
     statements = con.extract_statements(script)
     if all(statement.query.strip() for statement in statements):
         return [_command(statement) for statement in statements]
@@ -199,18 +201,18 @@ def run_expanded(con: duckdb.DuckDBPyConnection, sql: str) -> None:
 def classify_statement(sql: str, statement_type: str, parameter_names: frozenset[str] = frozenset()) -> Command:
     """Classify one statement."""
     text = sql.strip().rstrip(";").strip()
-    bare = _NOISE.sub(" ", text)
-    words = bare.split()
+    words_only = bare(text)
+    words = words_only.split()
     first = words[0].upper() if words else ""
-    calls = frozenset(name.lower() for name in _CALLED.findall(bare))
+    calls = frozenset(name.lower() for name in _CALLED.findall(words_only))
     kind = _KINDS.get(statement_type, "utility")
     if calls & MAINTENANCE or "CHECKPOINT" in (word.upper() for word in words[:2]):
         kind = "maintenance"
     elif calls & _WRITING_CALLS.keys():
         kind = "dml"
-    elif statement_type == "COPY" and _copies_out(bare):
+    elif statement_type == "COPY" and _copies_out(words_only):
         kind = "query"
-    elif statement_type == "EXPLAIN" and _EXPLAINED_WRITE.match(bare):
+    elif statement_type == "EXPLAIN" and _EXPLAINED_WRITE.match(words_only):
         kind = "dml"
     transaction = None
     if statement_type == "TRANSACTION":
@@ -222,7 +224,7 @@ def classify_statement(sql: str, statement_type: str, parameter_names: frozenset
         transaction=transaction,
         parameter_names=parameter_names,
         own_transaction=kind in ("maintenance", "utility"),
-        reaches_outside=(kind == "utility" and transaction is None) or bool(_OUTSIDE_DDL.match(bare)),
+        reaches_outside=(kind == "utility" and transaction is None) or bool(_OUTSIDE_DDL.match(words_only)),
     )
 
 
@@ -243,16 +245,26 @@ def redact(sql: str, scrub: Scrubber) -> str:
 
 def secrets_in(sql: str) -> Scrubber:
     """Return a scrubber for the literals of a statement that creates or sets a secret; it masks errors as well."""
-    if not _HOLDS_SECRET.search(_NOISE.sub(" ", sql)):
+    if not _holds_secret(sql):
         return Scrubber()
-    literals = [match.group() for match in _LITERAL.finditer(sql)]
+    literals = [text for match in _LITERAL.finditer(sql) for text in _contents(match)]
     # An unterminated literal reaches to the end of the script.
     rest = re.split(r"'|\$\w*\$", _LITERAL.sub(" ", sql), maxsplit=1)
-    return Scrubber([*map(_content, literals), *rest[1:]])
+    return Scrubber([*literals, *rest[1:]])
 
 
-def _content(literal: str) -> str:
-    if literal.startswith("'"):
-        return literal[1:-1].replace("''", "'")
-    tag = literal.index("$", 1) + 1
-    return literal[tag:-tag]
+def _holds_secret(sql: str) -> bool:
+    """Whether SQL creates or sets a secret, or may do so because the engine cannot tell its words from its strings."""
+    words = bare(sql) if is_divisible(sql) else sql
+    return bool(_SECRET.search(words)) or any(map(_SECRET_SETTING.search, _SETTING.findall(words)))
+
+
+def _contents(literal: re.Match[str]) -> list[str]:
+    """Return what a string holds; one with escapes as it is written and as the engine reads it."""
+    if literal["escaped"]:
+        text = literal["escaped"][1:-1]
+        return [text, re.sub(r"\\(.)", r"\1", text, flags=re.DOTALL).replace("''", "'")]
+    if literal[0].startswith("'"):
+        return [literal[0][1:-1].replace("''", "'")]
+    tag = literal[0].index("$", 1) + 1
+    return [literal[0][tag:-tag]]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
@@ -348,9 +348,13 @@ class LakeBase:
         as_of: datetime | str | None = None,
     ) -> T:
         """Return what is read in the lake, or `otherwise` if the first write is still to create it."""
+        from ducklake_orch.catalog.metadata import naming_damage
+
         try:
             with self.reading(snapshot, as_of) as session:
-                return read(session)
+                doing = f"Reading the catalog of lake `{self.config.name}`"
+                with naming_damage(self.config, doing, lambda: closing(session.instance.root.cursor())):
+                    return read(session)
         except LakeNotFoundError:
             if not self.config.create_if_missing:
                 raise

@@ -180,6 +180,21 @@ def test_bytes_that_are_no_vector_are_refused_without_much_memory_or_time(seed: 
     assert len(positions) == len(bitmap)
 
 
+def with_values(values: list[int], offset: int) -> bytes:
+    """Return a vector whose list of values is replaced."""
+    body = bytearray(vector(BitMap64([2 * n for n in range(len(values))]))[4:-4])
+    body[offset:] = struct.pack(f"<{len(values)}H", *values)
+    return len(body).to_bytes(4, "big") + bytes(body) + crc32(body).to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("values", [[1, 1, 2], [3, 2, 1]])
+def test_positions_that_are_there_twice_or_not_in_order_are_refused(values: list[int]) -> None:
+    good = with_values([1, 2, 3], offset=-6)
+    assert decoded(good, 3) == (1, 2, 3)
+    with pytest.raises(ValueError, match="not in order"):
+        decoded(with_values(values, offset=-6), 3)
+
+
 def test_a_vector_may_be_empty() -> None:
     empty = DeleteFile(1, "x.puffin", 0, 1, None, None, 0, None, format="puffin", positions=())
     assert duckdb.sql(f"FROM {deletes_sql(empty)}").fetchall() == []

@@ -163,3 +163,24 @@ def test_a_lake_written_as_variables_is_read_back(fields: dict[str, Any], monkey
     for name, value in lake.environment().items():
         monkeypatch.setenv(name, value)
     assert DuckLake.from_env().config == lake.config
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, '{"a": ' + "9" * 5000 + "}"])
+def test_json_that_is_too_deep_or_has_too_many_digits_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"the value is not a JSON (list|object)"):
+        read_environment({"DUCKLAKE_EXTENSIONS" if text.startswith("[") else "DUCKLAKE_SETTINGS": text})
+    assert plain(read_environment({"DUCKLAKE_SETTINGS__X": text})) == {"settings": {"x": text}}
+
+
+@pytest.mark.parametrize("variable", ["DUCKLAKE_CATALOG", "DUCKLAKE_STORAGE", "DUCKLAKE_ALIAS", "DUCKLAKE_SETTINGS__X"])
+def test_bytes_that_are_not_utf_8_are_refused(variable: str) -> None:
+    environ = {"DUCKLAKE_CATALOG": "sqlite:///x.sqlite"} | {
+        variable: "s3://caf\udce9" if "STORAGE" in variable else "sqlite:///caf\udce9"
+    }
+    with pytest.raises(ConfigError, match=r"(not Unicode|UTF-8)"):
+        load(environ=environ)
+
+
+def test_a_storage_with_an_unknown_scheme_is_no_path() -> None:
+    with pytest.raises(ConfigError, match="is not a storage URL"):
+        load(environ={"DUCKLAKE_CATALOG": "sqlite:///x.sqlite", "DUCKLAKE_STORAGE": "z://bucket/p?secret=canary"})

@@ -84,3 +84,8 @@ def test_sizes_are_parsed(text: Any, size: int) -> None:
 def test_an_invalid_size_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"is not a size|is negative"):
         parse_size(text)
+
+
+def test_a_size_beyond_all_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="is too large"):
+        parse_size("9" * 400 + " GB")

@@ -135,6 +135,19 @@ CHECKS = [
             WHERE f.end_snapshot IS NULL AND f.mapping_id IS NOT NULL AND m.table_id IS DISTINCT FROM f.table_id""",
     ),
     Check(
+        "mapping-lacks-column",
+        "error",
+        "The values of the column are read as NULL, though the file has some.",
+        "Restore the rows of the mapping in ducklake_name_mapping from a backup.",
+        sql="""
+            SELECT f.table_id, p.full_path, 'mapping ' || f.mapping_id || ' does not name column ' || s.column_id
+            FROM ducklake_data_file f JOIN data_path_of p ON p.id = f.data_file_id
+            JOIN ducklake_file_column_stats s USING (data_file_id)
+            JOIN ducklake_column_mapping USING (mapping_id)
+            ANTI JOIN ducklake_name_mapping n ON n.mapping_id = f.mapping_id AND n.target_field_id = s.column_id
+            WHERE f.end_snapshot IS NULL AND s.value_count > 0""",
+    ),
+    Check(
         "unknown-partition-spec",
         "error",
         "The engine cannot compact the table's files, and other readers cannot prune them or assign them to"

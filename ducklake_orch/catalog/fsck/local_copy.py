@@ -32,6 +32,7 @@ TABLES = {
     "table": f"table_id BIGINT, {_LIFE}, schema_id BIGINT, table_name VARCHAR, {_PATH}",
     "view": f"view_id BIGINT, {_LIFE}, schema_id BIGINT, view_name VARCHAR",
     "macro": f"macro_id BIGINT, {_LIFE}, schema_id BIGINT, macro_name VARCHAR",
+    "macro_impl": "macro_id BIGINT",
     "tag": f"object_id BIGINT, {_LIFE}, key VARCHAR",
     "column": f"column_id BIGINT, {_LIFE}, table_id BIGINT, column_name VARCHAR, column_type VARCHAR,"
     " parent_column BIGINT",

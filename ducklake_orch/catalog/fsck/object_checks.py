@@ -85,6 +85,15 @@ CHECKS = [
             ANTI JOIN (FROM ducklake_schema WHERE end_snapshot IS NULL) USING (schema_id)""",
     ),
     Check(
+        "macro-without-implementation",
+        "error",
+        "The lake cannot be opened: the engine ends with an INTERNAL error.",
+        "Restore the rows of ducklake_macro_impl from a backup, or end the row of ducklake_macro.",
+        sql="""
+            SELECT NULL, NULL, 'macro ' || macro_name FROM ducklake_macro ANTI JOIN ducklake_macro_impl USING (macro_id)
+            WHERE end_snapshot IS NULL""",
+    ),
+    Check(
         "table-without-columns",
         "error",
         "The table cannot be read.",

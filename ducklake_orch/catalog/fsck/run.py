@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import duckdb
-
 from ducklake_orch.catalog.fsck import (
     change_checks,
     deep_checks,
@@ -27,9 +25,9 @@ from ducklake_orch.catalog.fsck.proofs import prove_files
 from ducklake_orch.catalog.fsck.repair import query_files, run_repairs
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
+from ducklake_orch.catalog.metadata import naming_damage
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import TablePattern
-from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.engine.session import open_metadata
@@ -155,11 +153,8 @@ def fsck(
     """Find the broken states of a lake, and repair them if requested; see `DuckLake.fsck`."""
     if repair and tables is not None:
         raise ConfigError("A repair covers the whole lake.", remedy="Leave out `tables` or `repair`.")
-    try:
+    with naming_damage(config, f"Checking lake `{config.name}`", lambda: open_metadata(config)):
         return _fsck(config, deep, storage, repair, tables)
-    except duckdb.Error as error:
-        failure = classify(error, config, f"Checking lake `{config.name}` failed")
-    raise failure
 
 
 def _fsck(

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ducklake_orch.catalog.metadata.column_evolution import read_as
     from ducklake_orch.catalog.metadata.column_listing import lake_columns, lake_partition_keys
     from ducklake_orch.catalog.metadata.commit_marks import marked_snapshot
+    from ducklake_orch.catalog.metadata.damaged_cells import naming_damage
     from ducklake_orch.catalog.metadata.file_paths import (
         QUARANTINE_FOLDER,
         Paths,

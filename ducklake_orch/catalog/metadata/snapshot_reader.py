@@ -13,6 +13,7 @@ import duckdb
 
 from ducklake_orch.catalog.metadata import change_tokens
 from ducklake_orch.catalog.metadata.cell_values import maybe_int, text, truth
+from ducklake_orch.catalog.metadata.damaged_cells import naming_damage
 from ducklake_orch.catalog.metadata.file_paths import as_listed
 from ducklake_orch.catalog.metadata.lake_mark import MARK_OPTION, lake_mark
 from ducklake_orch.catalog.metadata.table_model import SnapshotRow, TableDef, View
@@ -256,24 +257,27 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
         session: The lake; it need not be entered.
         doing: The purpose of the read, for error messages.
     """
-    failure: DuckLakeOrchError | None = None
-    in_threads = dialect_of(session.config).scans_in_threads
-    with nullcontext() if in_threads else session.instance.one_thread(), closing(session.instance.root.cursor()) as con:
-        try:
-            con.execute("BEGIN")
-            reader = Metadata(con, session.config)
-            if (statement := reader.dialect.one_moment_statement()) and not session.access.read_only:
-                con.execute(statement)
-            yield reader
-        except duckdb.Error as error:
-            failure = classify(error, session.config, f"{doing} failed")
-        finally:
-            # Roll back explicitly: if the server is unreachable, close() with an open transaction crashes the process.
-            with suppress(duckdb.Error):
-                con.execute("ROLLBACK")
-    if failure is not None:
-        session.broken = True
-        raise failure
+    with naming_damage(session.config, doing, lambda: closing(session.instance.root.cursor())):
+        failure: DuckLakeOrchError | None = None
+        in_threads = dialect_of(session.config).scans_in_threads
+        lone = nullcontext() if in_threads else session.instance.one_thread()
+        with lone, closing(session.instance.root.cursor()) as con:
+            try:
+                con.execute("BEGIN")
+                reader = Metadata(con, session.config)
+                if (statement := reader.dialect.one_moment_statement()) and not session.access.read_only:
+                    con.execute(statement)
+                yield reader
+            except duckdb.Error as error:
+                failure = classify(error, session.config, f"{doing} failed")
+            finally:
+                # Roll back explicitly: if the server is unreachable, close() with an open transaction crashes the
+                # process.
+                with suppress(duckdb.Error):
+                    con.execute("ROLLBACK")
+        if failure is not None:
+            session.broken = True
+            raise failure
 
 
 @contextmanager

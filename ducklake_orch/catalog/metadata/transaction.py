@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from ducklake_orch.catalog.metadata.damaged_cells import naming_damage
 from ducklake_orch.catalog.metadata.snapshot_reader import Metadata
 from ducklake_orch.catalog.metadata.staged_rows import Relation
 from ducklake_orch.catalog.metadata.table_model import SnapshotRow
@@ -261,7 +262,9 @@ def commit_metadata(session: Session, write: Write, work: Callable[[MetadataTran
         last[:] = [MetadataTransaction(session)]
         return last[0]
 
-    with session.instance.one_thread():
+    doing = write.purpose[:1].upper() + write.purpose[1:]
+    damage = naming_damage(session.config, doing, lambda: closing(session.instance.root.cursor()))
+    with session.instance.one_thread(), damage:
         result = commit_through(begin, session, write, work, settle=False)
         last[0].drop_unused()
     return result

@@ -8,6 +8,7 @@ deletion.
 import struct
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from zlib import crc32
 
 import duckdb
@@ -46,7 +47,7 @@ def read_vectors(con: duckdb.DuckDBPyConnection, files: Sequence[DataFile]) -> t
         text = f"{len(vectors) - len(contents)} of {len(vectors)} deletion vectors are missing"
         raise FileNotUsableError(f"{text}, in the folder of {next(iter(vectors))}.", remedy=_REMEDY)
     read = {
-        path: replace(delete, positions=_positions(delete, content))
+        path: replace(delete, positions=positions_of(delete, content))
         for (path, delete), (content,) in zip(vectors.items(), contents, strict=True)
     }
     return tuple(
@@ -54,7 +55,12 @@ def read_vectors(con: duckdb.DuckDBPyConnection, files: Sequence[DataFile]) -> t
     )
 
 
-def _positions(delete: DeleteFile, content: bytes) -> tuple[int, ...]:
+def positions_of(delete: DeleteFile, content: bytes) -> tuple[int, ...]:
+    """Return the positions in a deletion vector.
+
+    Raises:
+        FileNotUsableError: When the content is not what the catalog says.
+    """
     try:
         positions = decoded(content, delete.delete_count)
     except (ValueError, IndexError, struct.error) as error:
@@ -83,6 +89,9 @@ def decoded(content: bytes, count: int) -> tuple[int, ...]:
         (high,) = struct.unpack_from("<I", vector, at)
         found, at = _containers(vector, at + 4)
         containers += [(high << 32 | key << 16, size, kind, start) for key, size, kind, start in found]
+    bases = [base for base, _, _, _ in containers]
+    if bases != sorted(set(bases)) or any(base >> 63 for base in bases):
+        raise ValueError("its containers are not in order")
     if sum(size for _, size, _, _ in containers) != count:
         raise ValueError(f"the catalog says that it has {count} positions")
     return tuple(
@@ -123,7 +132,10 @@ def _containers(vector: bytes, at: int) -> tuple[list[tuple[int, int, str, int]]
 
 
 def _in_list(vector: bytes, at: int, size: int) -> Sequence[int]:
-    return struct.unpack_from(f"<{size}H", vector, at)
+    values = struct.unpack_from(f"<{size}H", vector, at)
+    if list(values) != sorted(set(values)):
+        raise ValueError("its positions are not in order")
+    return values
 
 
 def _in_bits(vector: bytes, at: int, size: int) -> list[int]:
@@ -144,6 +156,8 @@ def _in_runs(vector: bytes, at: int, size: int) -> list[int]:
     runs = [range(start, start + more + 1) for start, more in zip(bounds[::2], bounds[1::2], strict=True)]
     if sum(map(len, runs)) != size or any(run.stop > 65536 for run in runs):
         raise ValueError("its runs are not as long as it says")
+    if any(run.stop > following.start for run, following in pairwise(runs)):
+        raise ValueError("its runs are not in order")
     return [value for run in runs for value in run]
 
 

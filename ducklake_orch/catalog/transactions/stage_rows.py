@@ -19,6 +19,7 @@ from ducklake_orch.catalog.transactions.stored_stage import (
     StoredStage,
     StoredTable,
     StoredWork,
+    damaged_stage,
     hash_of,
     head_of,
     text_of,
@@ -241,6 +242,8 @@ def _stages(metadata: Metadata, condition: str) -> Iterator[StoredStage]:
         parts[stage].setdefault(entry, (version, []))[1].append(data)
     now, lake = _now(metadata), metadata.lake_mark()
     for entries in parts.values():
+        if _HEAD not in entries:
+            raise damaged_stage("its first row is missing")
         version, written = entries.pop(_HEAD)
         head = head_of("".join(written))
         if head.lake != lake:

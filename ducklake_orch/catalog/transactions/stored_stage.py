@@ -8,13 +8,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from ducklake_orch.catalog.transactions.stored_change import StoredChange
 from ducklake_orch.engine.quoting import TableName, table_name
+from ducklake_orch.errors import CatalogDamagedError
 from ducklake_orch.results import StagedTable
+
+T = TypeVar("T")
+# The most bytes of one change; a million files take half of that.
+_LONGEST = 1024**3
 
 
 @dataclass(frozen=True)
@@ -60,7 +65,7 @@ class StoredTable:
     @cached_property
     def change(self) -> StoredChange:
         """The net change."""
-        return _CHANGES.validate_json(_json_of(self.text))
+        return _decoded(_CHANGES, self.text)
 
     @property
     def summary(self) -> StagedTable:
@@ -156,16 +161,34 @@ def text_of(value: StageHead | StoredChange | StoredWork) -> str:
 
 def head_of(text: str) -> StageHead:
     """Return what a stage is, from its text."""
-    return _HEADS.validate_json(_json_of(text))
+    return _decoded(_HEADS, text)
 
 
 def work_of(text: str) -> StoredWork:
     """Return what one block of verbs staged, from its text."""
-    return _WORKS.validate_json(_json_of(text))
+    return _decoded(_WORKS, text)
 
 
-def _json_of(text: str) -> bytes:
-    return zlib.decompress(base64.b64decode(text))
+def _decoded(adapter: TypeAdapter[T], text: str) -> T:
+    """Return a value from its text.
+
+    Raises:
+        CatalogDamagedError: When the text is not what `text_of` has written.
+    """
+    try:
+        # The length is limited, because few bytes can stand for very many.
+        return adapter.validate_json(zlib.decompressobj().decompress(base64.b64decode(text), _LONGEST))
+    except (ValueError, zlib.error) as error:
+        failure = damaged_stage(type(error).__name__)
+    raise failure
+
+
+def damaged_stage(why: str) -> CatalogDamagedError:
+    """Return the error for rows of a stage that cannot be read."""
+    return CatalogDamagedError(
+        f"A stage in the table `ducklake_orch_stages` of the catalog is damaged ({why}).",
+        remedy="Restore its rows from a backup of the catalog, or delete them and stage the work again.",
+    )
 
 
 def hash_of(name: str) -> str:

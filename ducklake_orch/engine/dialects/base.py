@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from ducklake_orch.config.lake import LakeConfig
+    from ducklake_orch.engine.connection import LakeConnection
     from ducklake_orch.engine.locks import Queue
     from ducklake_orch.errors import DuckLakeOrchError
 
@@ -194,6 +195,10 @@ class Dialect(Generic[CatalogT]):
         )
         names = [str(row[0]) for row in con.execute(sql).fetchall()]
         return [name for name in names if name.startswith(prefix) and self.exists(con, name)]
+
+    def mistyped_cells(self, con: "duckdb.DuckDBPyConnection | LakeConnection") -> list[str]:
+        """Return the values of the metadata tables that have another type than their column, in words."""
+        return []
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
         """Whether the metadata database has a table or an index; other sessions create and drop some of them."""

@@ -12,10 +12,17 @@ from ducklake_orch.engine.quoting import folded, identifier, literal
 if TYPE_CHECKING:
     import duckdb
 
+    from ducklake_orch.engine.connection import LakeConnection
     from ducklake_orch.engine.locks import Queue
 
 # SQLite's write-ahead log only grows while a connection is open; small writes keep it open up to this size.
 _LONGEST_LOG = 4 * 1024 * 1024
+# The columns of the metadata tables; in tables of inlined rows, only those that every such table has.
+_TYPED_COLUMNS = """
+    select t.name as v0, c.name as v1, c.type as v2 from sqlite_master t join pragma_table_info(t.name) c
+    where t.type = 'table' and t.name like 'ducklake!_%' escape '!' and c.type in ('BIGINT', 'VARCHAR')
+    and (t.name not glob 'ducklake_inlined_data_[0-9]*' or c.name in ('row_id', 'begin_snapshot', 'end_snapshot'))"""
+_LONGEST_SHOWN = 60
 _INTEGERS = ("boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
@@ -57,6 +64,19 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         pattern = literal(prefix.replace("_", "!_") + "%")
         sql = f"select name from sqlite_master where type = 'table' and name like {pattern} escape '!'"
         return [str(row[0]) for row in con.execute(self.query(sql)).fetchall()]
+
+    def mistyped_cells(self, con: "duckdb.DuckDBPyConnection | LakeConnection") -> list[str]:
+        columns = con.execute(self.query(_TYPED_COLUMNS)).fetchall()
+        found = []
+        for table, column, kind in columns:
+            types = "'integer', 'null'" if kind == "BIGINT" else "'text', 'integer', 'real', 'null'"
+            name = f'"{column}"'
+            wrong = f'select quote({name}) from "{table}" where typeof({name}) not in ({types}) limit 1'
+            found += [
+                f"`{table}.{column}` is {str(value)[:_LONGEST_SHOWN]}, in a column of type {kind}"
+                for (value,) in con.execute(self.query(wrong)).fetchall()
+            ]
+        return found
 
     def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
         sql = f"select 1 from sqlite_master where name = {literal(name)}"

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import DuckLake
@@ -226,3 +227,15 @@ class TestPartitionsAndMappings:
         assert found(own.fsck()) == [("scattered-partition", "main.t", stranger)]
         assert value(own, "SELECT count(*) FROM t") == 200
         assert "different hive partition path" in refused(own, "CALL ducklake_merge_adjacent_files('lake', 't')")
+
+
+def test_a_mapping_that_lost_a_column_is_found(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=0)
+    lake.create_table("t", pa.schema([("k", pa.int64()), ("v", pa.string()), ("missing", pa.string())]))
+    pq.write_table(pa.table({"k": [1], "v": ["a"]}), tmp_path / "added.parquet")
+    lake.add_files("t", [tmp_path / "added.parquet"], copy=True, allow_missing=True)
+    assert lake.fsck().findings == []
+    damage(lake, "DELETE FROM ducklake_name_mapping WHERE source_name = 'v'")
+    (finding,) = lake.fsck().findings
+    assert (finding.code, finding.table) == ("mapping-lacks-column", "main.t")
+    assert finding.detail.endswith("does not name column 2")

@@ -47,3 +47,13 @@ def test_a_duplicate_inlined_row_is_read_twice(lake: DuckLake) -> None:
     damage(lake, f"INSERT INTO {INLINED} SELECT * FROM {INLINED}")
     assert found(lake.fsck()) == [("inlined-row-lives-twice", "main.t", None)]
     assert value(lake, "SELECT len(list(i)) FROM t WHERE i = 1000") == 2
+
+
+def test_a_registration_for_another_table_or_version_is_found(lake: DuckLake) -> None:
+    damage(lake, f"UPDATE ducklake_inlined_data_tables SET schema_version = 7 WHERE table_name = '{INLINED}'")
+    assert ("inlined-table-misregistered", "main.t", None) in found(lake.fsck())
+
+
+def test_a_table_that_is_registered_twice_is_found(lake: DuckLake) -> None:
+    damage(lake, "INSERT INTO ducklake_inlined_data_tables SELECT * FROM ducklake_inlined_data_tables")
+    assert "inlined-table-misregistered" in {finding.code for finding in lake.fsck().findings}
