@@ -27,13 +27,12 @@ class Outcome:
 
 
 class Work(Protocol):
-    """An operation of a worker.
+    """An operation of a worker."""
 
-    Attributes:
-        number: What tells it from all others.
-    """
-
-    number: int
+    @property
+    def number(self) -> int:
+        """What tells it from all others."""
+        ...
 
     @property
     def once(self) -> bool:
