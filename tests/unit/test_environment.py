@@ -175,7 +175,7 @@ def test_json_that_is_too_deep_or_has_too_many_digits_is_refused(text: str) -> N
 @pytest.mark.parametrize("variable", ["DUCKLAKE_CATALOG", "DUCKLAKE_STORAGE", "DUCKLAKE_ALIAS", "DUCKLAKE_SETTINGS__X"])
 def test_bytes_that_are_not_utf_8_are_refused(variable: str) -> None:
     environ = {"DUCKLAKE_CATALOG": "sqlite:///x.sqlite"} | {
-        variable: "s3://caf\udce9" if "STORAGE" in variable else "sqlite:///caf\udce9"
+        variable: "s3://lake\udce9" if "STORAGE" in variable else "sqlite:///lake\udce9"
     }
     with pytest.raises(ConfigError, match=r"(not Unicode|UTF-8)"):
         load(environ=environ)
