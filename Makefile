@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 ENGINES := connect,postgres,mysql,s3,azure,motherduck,polars,dagster,airflow
 # What pip reads of the package: requirements and version.
 PACKAGE := pyproject.toml ducklake_orch/__init__.py
+CATALOGS := sqlite postgres duckdb mysql
 COMMA := ,# a plain one parts the arguments of a call
 PYTEST := $(BIN)/python -m pytest
 # Tests of a file stay together; each worker starts the servers that it needs. WORKERS=0: one after the other.
@@ -200,6 +201,16 @@ build/mutation/coverage: $(VENV)/.mutation
 .PHONY: mutants
 mutants: build/mutation/coverage ## Check that the tests fail for each mutant of the commit path: hours
 	$(BIN)/python -m tests.mutation.run $(ARGS)
+
+.PHONY: conformance
+conformance: $(VENV)/.test ## Check that the model allows what the code commits
+	$(BIN)/python -m tests.model.conformance $(ARGS)
+
+.PHONY: simulate
+simulate: $(CATALOGS:%=simulate-%) ## Run writers that meet faults, on each catalog: make simulate N=100 ARGS="--seed 7"
+
+simulate-%: $(VENV)/.test
+	TMPDIR=$(PYTEST_DEBUG_TEMPROOT) $(BIN)/python -m tests.simulation --catalog $* --runs $(or $(N),10) $(ARGS)
 
 .PHONY: servers
 servers: ## Install the test servers that Debian, npm and Go offer, and TLC from Maven

@@ -17,9 +17,9 @@ from ducklake_orch.install_commands import install_extra
 _NOT_NULL = " NOT NULL"
 # The ids of the types that have no defaults.
 _NESTED = ("list", "array", "struct", "map", "union")
-# Further types of whose values the catalog has no bounds.
 # Spark's types that Arrow has only as the structs of their parts.
 _WITHOUT_ARROW_TYPE = {"variant": "VARIANT", "geometry": "GEOMETRY"}
+# Further types of whose values the catalog has no bounds.
 _WITHOUT_BOUNDS = ("hugeint", "uhugeint", "variant", "geometry", "interval", "time with time zone", "blob", "bit")
 _MOST_CLUSTER_KEYS = 4
 TRANSFORMS = ("identity", "year", "month", "day", "hour", "bucket")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
-from ducklake_orch.errors import CatalogDamagedError, StatementError
+from ducklake_orch.errors import CatalogDamagedError
 from tests.catalog.fsck.damage import damage
 from tests.support.refusals import refused
 
@@ -52,16 +52,6 @@ def test_an_unknown_id_is_named(lake: DuckLake) -> None:
 def test_an_error_without_damage_passes_unchanged(lake: DuckLake) -> None:
     with pytest.raises((AttributeError, TypeError)):
         lake.read("t", where=5)  # type: ignore[call-overload]
-
-
-def test_a_bug_of_the_engine_that_ends_it_is_reported_and_found_by_fsck(lake: DuckLake) -> None:
-    lake.execute("CREATE MACRO m(x) AS x + 1").raise_for_error()
-    damage(lake, "DELETE FROM ducklake_macro_impl")
-    refused(StatementError, lambda: lake.read("t"), "Opening lake `lake` failed: INTERNAL Error")
-    (finding,) = lake.fsck().findings
-    assert (finding.code, finding.detail) == ("macro-without-implementation", "macro m")
-    damage(lake, "DELETE FROM ducklake_macro")
-    assert lake.read("t").num_rows == 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import faulthandler
 import json
 import logging
-import resource
+import re
 import sys
 import traceback
 from importlib import import_module
@@ -34,7 +34,13 @@ def main(name: str, first: str, stop: str, folder: str, seconds: str) -> None:
                     text = "".join(traceback.format_exception(problem))
                     tell(finding=f"{type(problem).__name__} in {_place(problem)}", text=text[-5000:])
         faulthandler.cancel_dump_traceback_later()
-        tell(memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+        tell(memory_mb=_peak_mb())
+
+
+def _peak_mb() -> int:
+    """Return the most memory that this process had; `ru_maxrss` is at least that of the process that started it."""
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    return int(peak[1]) // 1024 if peak else 0
 
 
 def _place(error: BaseException) -> str:

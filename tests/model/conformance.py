@@ -1,10 +1,10 @@
 """Run operations of the model with the real code, and let TLC decide whether the model allows what they committed.
 
-python -m tests.model.conformance [--runs N] [--seed N] [--mutant]
+python -m tests.model.conformance [--runs N] [--seed N] [--broken FAULT]
 
 The simulator runs the operations of three writers, statement by statement in an order of the seed, and kills some of
 them. The catalog then tells which operation each snapshot is, what it recorded, and which rows the tables have. With
-`--mutant`, row changes do not check whether their files have changed: TLC has to reject some of the runs.
+`--broken`, a fault is built into the code, and TLC has to reject some of the runs.
 """
 
 import argparse
@@ -23,11 +23,12 @@ from typing import Any
 import pyarrow as pa
 
 from ducklake_orch import CommitInfo, DuckLake, LakeConfig, MaintenancePolicy
-from ducklake_orch.catalog.commit import conflicts
 from ducklake_orch.catalog.metadata.change_tokens import parse_tokens
 from ducklake_orch.catalog.search import row_search
 from ducklake_orch.errors import DuckLakeOrchError
 from tests.model.check import FOLDER, JAR, LIMIT_S, java
+from tests.servers.base import ServerUnavailable
+from tests.simulation.broken import BROKEN
 from tests.simulation.places import in_child, open_place
 from tests.simulation.scheduler import KILL, Scheduler
 from tests.simulation.work import Outcome
@@ -326,11 +327,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.model.conformance")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--mutant", action="store_true", help="leave out the check of changed files")
+    parser.add_argument("--broken", choices=BROKEN, help="build a fault into the code first")
     chosen = parser.parse_args(arguments)
-    if chosen.mutant:
-        leave_out_file_check()
-    runs = simulate(range(chosen.seed, chosen.seed + chosen.runs), kills=not chosen.mutant)
+    if chosen.broken:
+        BROKEN[chosen.broken]()
+    runs = simulate(range(chosen.seed, chosen.seed + chosen.runs), kills=not chosen.broken)
     rejected = 0
     for number, (run, commits) in enumerate(zip(runs, matched(runs), strict=True)):
         if commits < len(run.commits):
@@ -338,13 +339,11 @@ def main(arguments: Sequence[str]) -> int:
             print(f"run {number}: commit {commits + 1} of {len(run.commits)} is rejected:")
             print(*run.programs, *run.commits, sep="\n- ")
     print(f"{len(runs)} runs with {sum(len(run.commits) for run in runs)} commits, {rejected} rejected")
-    return 0 if (rejected > 0) == chosen.mutant else 1
-
-
-def leave_out_file_check() -> None:
-    """Let row changes commit although their files have changed since they were planned."""
-    conflicts.judge_files = lambda *_, **__: None
+    return 0 if (rejected > 0) == bool(chosen.broken) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ServerUnavailable as missing:
+        sys.exit(str(missing))

@@ -2,7 +2,7 @@
 
 `python -m tests.mutation.run conflicts retire` mutates these modules; without names, all of `MODULES`. One process
 collects the tests, and forks for each mutant: the child replaces the code of the functions that differ, and runs tests
-that execute the changed lines until one fails. No file is changed. `docs/testing.md` describes what it is for.
+that execute the changed lines until one fails. No file is changed. `docs/trust.md` describes what it is for.
 """
 
 import argparse

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.servers.base import ServerUnavailable
+from tests.simulation.broken import BROKEN
 from tests.simulation.places import Place, open_place
 from tests.simulation.scenario import Scenario, shrink
 from tests.simulation.scheduler import Run
@@ -29,8 +30,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--runs", type=int, default=10, help="how many seeds")
     parser.add_argument("--workers", type=int, default=3, help="concurrent workers")
     parser.add_argument("--operations", type=int, default=6, help="operations of each worker")
+    parser.add_argument("--broken", choices=BROKEN, help="build a fault into the code first")
     parser.add_argument("--log", action="store_true", help="print each step")
     chosen = parser.parse_args(arguments)
+    if chosen.broken:
+        BROKEN[chosen.broken]()
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:
         try:
             place = open_place(chosen.catalog, Path(folder))
@@ -50,7 +54,7 @@ def _simulate(place: Place, chosen: argparse.Namespace) -> int:
         scenario = Scenario.of(seed, chosen.workers, chosen.operations)
         run = scenario.run(place)
         if chosen.log:
-            print("\n".join(run.log))
+            print(*run.log, sep="\n")
         faults += Counter(run.faults.values())
         statuses += Counter(outcome.status for outcome in run.outcomes.values())
         steps += run.steps

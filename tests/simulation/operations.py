@@ -145,7 +145,7 @@ def _stage(operation: Operation, lake: DuckLake) -> Outcome:
 def _roll_back(operation: Operation, lake: DuckLake) -> Outcome:
     rng = operation.random(lake)
     table = rng.choice(TABLES)
-    to = rng.choice(lake.snapshots(limit=6)).snapshot_id
+    to = rng.choice([found.snapshot_id for found in lake.snapshots(limit=6) if found.snapshot_id >= len(TABLES)])
     with lake.transaction(idempotency_key=operation.key, commit=operation.commit(table=table, to=to)) as tx:
         tx.rollback(table, to)
     return Outcome("committed", tx.result.snapshot_id if tx.result else None)

@@ -140,7 +140,7 @@ class Scheduler:
         if self._stops is not None and (worker.number, worker.stops) not in self._stops:
             return GO
         kind = next(kind for kind in _FAULTS if place.startswith(kind))
-        if not kind and not any(word in place for word in _REACHES):
+        if not kind and (place.startswith("DETACH ") or not any(word in place for word in _REACHES)):
             kind = "local"
         draw = Random(f"{self._seed} {worker.number} {worker.stops}").random()
         for fault, likely in _FAULTS[kind].items():

@@ -3,6 +3,7 @@
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.errors import StatementError
 from tests.catalog.fsck.damage import damage, found, refused
 
 COLUMN = (
@@ -74,3 +75,14 @@ def test_names_with_dots_and_quotes_are_quoted(own: DuckLake) -> None:
     own.execute(['CREATE SCHEMA "a.b"', 'CREATE TABLE "a.b"."c""d" (i INTEGER)']).raise_for_error()
     damage(own, "DELETE FROM ducklake_column")
     assert found(own.fsck()) == [("table-without-columns", '"a.b"."c""d"', None)]
+
+
+def test_a_bug_of_the_engine_that_ends_it_is_reported_and_found_by_fsck(lake: DuckLake) -> None:
+    lake.execute("CREATE MACRO m(x) AS x + 1").raise_for_error()
+    damage(lake, "DELETE FROM ducklake_macro_impl")
+    with pytest.raises(StatementError, match=r"Opening lake `lake` failed: INTERNAL Error"):
+        lake.read("t")
+    (finding,) = lake.fsck().findings
+    assert (finding.code, finding.detail) == ("macro-without-implementation", "macro m")
+    damage(lake, "DELETE FROM ducklake_macro")
+    assert lake.read("t").num_rows
