@@ -172,6 +172,8 @@ RULES = [
         r"ducklake_snapshot_pkey|ducklake_data_file_pkey|ducklake_delete_file_pkey|Conflict on (?:update|delete|tuple)"
         r"|Duplicate key \"(?:snapshot_id|data_file_id|delete_file_id)|Duplicate entry .* for key"
         r"|UNIQUE constraint failed: ducklake_|Transaction conflict|could not serialize"
+        # PostgreSQL: two transactions created the same table of the catalog.
+        r"|pg_(?:class_relname|type_typname)_nsp_index"
         r"|Exceeded the maximum retry count|deadlock|PRIMARY KEY or UNIQUE constraint violat",
         CommitConflictError,
     ),

@@ -10,12 +10,14 @@ from random import Random
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.lifecycle import Retention, expire
 from ducklake_orch.engine.attach import Access, attach_statements
 from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.errors import DuckLakeOrchError, UnknownOutcomeError
+from ducklake_orch.results import WriteResult
 from tests.simulation.work import Outcome
 from tests.support.random_verbs import TABLES, Ids, Rows, Verb, random_verb
 
@@ -108,6 +110,12 @@ class _Marked:
 
     def __init__(self, lake: DuckLake, operation: Operation) -> None:
         self._lake, self._operation = lake, operation
+
+    def write(self, rows: pa.Table, table: str, mode: str, **more: Any) -> WriteResult:
+        """Write rows; every second append keeps them in the catalog."""
+        inline = "auto" if mode == "append" and self._operation.number % 2 else "never"
+        commit, key = self._operation.commit(), self._operation.key
+        return self._lake.write(rows, table, mode=mode, inline=inline, commit=commit, idempotency_key=key, **more)
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         key = {"idempotency_key": self._operation.key} if self._operation.verbs[0].keyed else {}

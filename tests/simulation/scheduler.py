@@ -4,7 +4,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from random import Random
@@ -21,7 +21,7 @@ _BLOCKED_S, _BLOCKED_BY_LOCK_S = 0.2, 0.005
 _HANGS_S = 60
 _WAITS_FOR_LOCK = ("pg_advisory_xact_lock", "get_lock(")
 # Words of the statements that reach the catalog or the storage. Others cannot fail.
-_REACHES = ("metadata", "_query(", "_execute(", "parquet", "ATTACH ", "ducklake_", "os.")
+_REACHES = ("__ducklake_metadata", "_query(", "_execute(", "parquet", "ATTACH ", "FROM ducklake_", "os.")
 # How likely each fault is at a stop, by the kind of the stop.
 _FAULTS = {
     SLEEP: {KILL: 0.001},
@@ -29,7 +29,8 @@ _FAULTS = {
     "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01},
     "COPY": {KILL: 0.02, REFUSE: 0.02, DISK_FULL: 0.06, TORN: 0.03, DROP: 0.005},
     "local": {KILL: 0.006},
-    "": {KILL: 0.006, REFUSE: 0.01, LOSE: 0.003, DROP: 0.001},
+    **{change: {KILL: 0.006, REFUSE: 0.01, LOSE: 0.01, DROP: 0.01} for change in ("INSERT", "DELETE", "CALL ", "os.")},
+    "": {KILL: 0.006, REFUSE: 0.01, DROP: 0.001},
 }
 # A stop of a worker: the worker's number, and how many stops it had before.
 Place = tuple[int, int]
@@ -67,6 +68,7 @@ class _Worker:
     place: str | None = None
     stops: int = 0
     lives: int = 0
+    was_killed: bool = False  # in the operation that it runs
 
 
 class Scheduler:
@@ -161,14 +163,18 @@ class Scheduler:
         while worker.pipe and worker.place is None:
             try:
                 kind, value = worker.pipe.recv()
-            except EOFError:  # it died in a torn write
-                self._kill(worker)
-                self._go_on_after_kill(worker)
+            except EOFError:
+                if (ended_by := self._kill(worker)) != signal.SIGKILL:
+                    self._run.problems.append(f"a worker ended with {ended_by} in {worker.left[0]}")
+                self._go_on_after_kill(worker)  # after a torn write
                 return
             if kind == "at":
                 worker.place = value
             elif kind == "ended":
-                self._run.outcomes[worker.left.pop(0).number] = value
+                # It may be committed although it failed, if it was begun before.
+                status = "unknown" if value.status == "failed" and worker.was_killed else value.status
+                self._run.outcomes[worker.left.pop(0).number] = replace(value, status=status)
+                worker.was_killed = False
             else:
                 if kind == "raised":
                     self._run.problems.append(f"operation {worker.left[0]} raised {value}")
@@ -176,8 +182,10 @@ class Scheduler:
 
     def _go_on_after_kill(self, worker: _Worker) -> None:
         """Start a killed worker again; it repeats its operation if that has a key."""
+        worker.was_killed = True
         if worker.left and not worker.left[0].once:
             self._run.outcomes[worker.left.pop(0).number] = Outcome("unknown")
+            worker.was_killed = False
         if worker.left:
             self._start(worker)
 
@@ -189,9 +197,12 @@ class Scheduler:
         theirs.close()
 
     @staticmethod
-    def _kill(worker: _Worker) -> None:
+    def _kill(worker: _Worker) -> int:
+        """End a worker's process, if it has not ended; return the signal that ended it, or 0."""
+        status = 0
         if worker.pipe:
             os.kill(worker.process, signal.SIGKILL)
-            os.waitpid(worker.process, 0)
+            _, status = os.waitpid(worker.process, 0)
             worker.pipe.close()
         worker.pipe = worker.place = None
+        return os.WTERMSIG(status)

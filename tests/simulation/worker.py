@@ -1,5 +1,6 @@
 """A worker process of a simulation: it runs operations one after the other, and reports how each one ends."""
 
+import faulthandler
 import os
 import sys
 import traceback
@@ -29,6 +30,7 @@ def start(config: LakeConfig, operations: Sequence[Work], scheduler: Connection,
 
 
 def _work(config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str) -> None:
+    faulthandler.enable()
     stops = Stops(scheduler, seed, Path(str(config.data_path)))
     stops.install()
     lake = DuckLake(config)

@@ -70,13 +70,7 @@ def random_verb(rng: random.Random, ids: Ids) -> Verb:
         return Verb(table, lambda lake: lake.alter_table(table, **change), lambda rows: rows, keyed=False)
     if kind == "append":
         new = ids.rows(rng)
-        inline = rng.choice(("auto", "never"))
-        return Verb(
-            table,
-            lambda lake: lake.write(frame(new), table, mode="append", inline=inline),
-            lambda rows: rows | new,
-            (*new,),
-        )
+        return Verb(table, lambda lake: lake.write(frame(new), table, mode="append"), lambda rows: rows | new, (*new,))
     if kind == "partitions":
         new = ids.rows(rng, part)
         return Verb(

@@ -24,6 +24,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.quoting import identifier
 from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.engine.temporary_setting import temporary_setting
 from ducklake_orch.errors import UnsupportedStatementError
 
 if TYPE_CHECKING:
@@ -147,11 +148,8 @@ def inlined_sql(con: duckdb.DuckDBPyConnection, plan: RowPlan) -> list[str]:
 
 def arrow_copy(con: duckdb.DuckDBPyConnection, query: str) -> "pa.Table":
     """Return rows as an Arrow table for another connection; nested values are kept without loss as well."""
-    con.execute("SET arrow_lossless_conversion = true")
-    try:
+    with temporary_setting(con, "arrow_lossless_conversion", "true"):
         return con.execute(query).to_arrow_table()
-    finally:
-        con.execute("RESET arrow_lossless_conversion")
 
 
 def arrow_copy_sql(column: ColumnDef) -> str:

@@ -201,7 +201,8 @@ class RowSearch:
             return
         except duckdb.Error as error:
             fault = explain(error, self._table) if self._table else None
-            failure = fault or classify(error, self._config, f"{doing} of `{self._table}` failed")
+            of_table = f" of `{self._table}`" if self._table else ""
+            failure = fault or classify(error, self._config, f"{doing}{of_table} failed")
         finally:
             with suppress(duckdb.Error):  # no transaction is open any more
                 self.con.execute("ROLLBACK")

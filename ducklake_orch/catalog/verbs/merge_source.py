@@ -13,6 +13,7 @@ from ducklake_orch.catalog.writing import Lent, explain, projection, source_colu
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.layout import sort_terms
 from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.engine.temporary_setting import temporary_setting
 from ducklake_orch.errors import DataError
 
 # The temporary tables: source rows as they arrived, and source rows cast to the target's columns and numbered.
@@ -181,11 +182,8 @@ class MergeSource:
     def again(self, query: str) -> Iterator[Any]:
         """Run a query over the source rows as they arrived (`SPOOLED`), and yield its rows as Arrow batches."""
         # Without this setting, UUIDs and similar types would arrive as text.
-        self._con.execute("SET arrow_lossless_conversion = true")
-        try:
+        with temporary_setting(self._con, "arrow_lossless_conversion", "true"):
             yield self._con.execute(query).to_arrow_reader(_ROWS_AT_ONCE)
-        finally:
-            self._con.execute("RESET arrow_lossless_conversion")
 
     @property
     def lent_table(self) -> Lent:

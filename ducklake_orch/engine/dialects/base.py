@@ -204,15 +204,15 @@ class Dialect(Generic[CatalogT]):
         """Whether the metadata database has a table or an index; other sessions create and drop some of them."""
         import duckdb
 
+        from ducklake_orch.engine.temporary_setting import temporary_setting
+
         # The engine hides this database from all lists of tables, so the table is queried. If it does not exist, DuckDB
         # by default searches every attached catalog for a similar name, which would take nine tenths of the time.
-        con.execute("SET catalog_error_max_schemas = 0")
         try:
-            con.execute(f"SELECT NULL FROM {self.table(name)} LIMIT 0")
+            with temporary_setting(con, "catalog_error_max_schemas", "0"):
+                con.execute(f"SELECT NULL FROM {self.table(name)} LIMIT 0")
         except duckdb.CatalogException:
             return False
-        finally:
-            con.execute("RESET catalog_error_max_schemas")
         return True
 
     def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
