@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from ducklake_orch.catalog.commit import Everything, TableChange, commit_change,
 from ducklake_orch.catalog.commit.native_commit import _Commit
 from ducklake_orch.catalog.metadata import Metadata, Token
 from ducklake_orch.engine import session as sessions
+from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.locks import NoQueue
 from ducklake_orch.engine.quoting import table_name
@@ -27,6 +29,7 @@ from tests.support.backends import catalogs
 from tests.support.fault_points import once_at
 from tests.support.lakes import MakeLake, Servers
 from tests.support.stored_tables import nothing_left_over, rows
+from tests.support.waiting import waiting
 
 pytestmark = pytest.mark.every_catalog
 
@@ -247,3 +250,25 @@ def test_without_the_inlined_delete_token_a_flush_restores_replaced_rows(
             session.con.execute("COMMIT")
         session.broken = True
     assert (rows(lake, "FROM t") == []) is guarded
+
+
+def test_a_write_is_tried_again_if_a_killed_writer_still_creates_the_table_of_keys(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """The lock of a killed process ends with its connection, while the server may still run its transaction."""
+    database = "table_of_keys"
+    postgres.create_database(database)
+    storage = {"type": "local", "path": tmp_path / "files"}
+    lake = DuckLake.from_url("lake", catalog=postgres.socket_url(database), storage=storage, create_if_missing=True)
+    lake.write(ROW, "t", mode="append")
+    with postgres.connect(database) as killed, ThreadPoolExecutor() as pool:
+        killed.autocommit = False
+        killed.execute(f"CREATE TABLE {idempotency.KEYS_TABLE} ({idempotency._columns(dialect_of(lake.config))})")
+        writing = pool.submit(lake.write, ROW, "t", mode="append", idempotency_key="k")
+        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%CREATE TABLE%'"
+        with postgres.connect(database) as observer:
+            waiting(lambda: observer.execute(waits).fetchone(), "the wait for the killed writer", 60)
+        killed.commit()
+        result = writing.result(60)
+    assert (result.rows_written, result.replayed) == (1, False)
+    assert lake.write(ROW, "t", mode="append", idempotency_key="k").replayed
