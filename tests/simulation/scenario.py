@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from tests.simulation.check import problems_of
 from tests.simulation.operations import Operation
 from tests.simulation.places import Place, in_child
-from tests.simulation.scheduler import Place as Stop
-from tests.simulation.scheduler import Run, Scheduler
+from tests.simulation.scheduler import Run, Scheduler, Stop
 from tests.support.random_verbs import TABLES
 
 # The first snapshots create the tables.

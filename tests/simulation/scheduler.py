@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
@@ -29,11 +28,11 @@ _FAULTS = {
     "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01},
     "COPY": {KILL: 0.02, REFUSE: 0.02, DISK_FULL: 0.06, TORN: 0.03, DROP: 0.005},
     "local": {KILL: 0.006},
-    **{change: {KILL: 0.006, REFUSE: 0.01, LOSE: 0.01, DROP: 0.01} for change in ("INSERT", "DELETE", "CALL ", "os.")},
+    **{change: {KILL: 0.006, REFUSE: 0.01, LOSE: 0.01, DROP: 0.002} for change in ("INSERT", "DELETE", "CALL ", "os.")},
     "": {KILL: 0.006, REFUSE: 0.01, DROP: 0.001},
 }
 # A stop of a worker: the worker's number, and how many stops it had before.
-Place = tuple[int, int]
+Stop = tuple[int, int]
 
 
 @dataclass
@@ -49,14 +48,10 @@ class Run:
     """
 
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    faults: dict[Place, str] = field(default_factory=dict)
+    faults: dict[Stop, str] = field(default_factory=dict)
     steps: int = 0
     problems: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
-
-    def count(self) -> Counter[str]:
-        """Return how often the workers met each fault."""
-        return Counter(self.faults.values())
 
 
 @dataclass
@@ -89,7 +84,7 @@ class Scheduler:
         shares: Sequence[Sequence[Work]],
         seed: int,
         *,
-        stops: Collection[Place] | None = None,
+        stops: Collection[Stop] | None = None,
         faults: Collection[str] | None = None,
         drop: Callable[[], None] | None = None,
     ) -> None:

@@ -24,7 +24,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("catalog", ["sqlite", "duckdb", "postgres", "mysql"])
 def test_the_lake_equals_the_model_after_faults_in_any_order(catalog: str) -> None:
-    ended = simulate("--catalog", catalog, "--runs", "2")
+    ended = simulate("--catalog", catalog, "--runs", "1")
     assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr[-5_000:]
     assert "faults" in ended.stdout
 
