@@ -308,7 +308,7 @@ def default_text(column: str, kind: str, value: Any, con: duckdb.DuckDBPyConnect
     try:
         is_nested = duckdb.sqltype(kind).id in _NESTED
         rows = [] if is_nested else con.execute(f"SELECT CAST(CAST(? AS {kind}) AS VARCHAR)", [value]).fetchall()
-    except duckdb.Error:
+    except (duckdb.Error, RuntimeError):  # the client raises the latter for a text that is not Unicode
         rows = []
     if not rows:
         raise ConfigError(f"{value!r} cannot be the default of `{column}`, which is {kind}.")

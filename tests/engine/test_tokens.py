@@ -1,11 +1,14 @@
 """Statements are classified by their words, wherever strings, names and comments end for the engine."""
 
+from pathlib import Path
+
 import duckdb
 import pytest
 
+from ducklake_orch import DuckLake
 from ducklake_orch.engine.scripts import MAINTENANCE, secrets_in, split
 from ducklake_orch.engine.tokens import bare
-from ducklake_orch.errors import StatementError
+from ducklake_orch.errors import ConfigError, StatementError
 
 CALL = "ducklake_expire_snapshots('lake', older_than => now())"
 
@@ -73,3 +76,12 @@ def test_strings_of_statements_with_secrets_are_masked(sql: str) -> None:
 def test_a_secret_that_is_not_unicode_is_masked() -> None:
     sql = "CREATE SECRET s (TYPE s3, SECRET 'canary\ud800')"
     assert "canary" not in secrets_in(sql)(sql)
+
+
+def test_conditions_and_defaults_that_are_not_unicode_are_refused(tmp_path: Path) -> None:
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.create_table("t", {"v": "VARCHAR"})
+    with pytest.raises(StatementError, match=r"Character 6 of the SQL is not Unicode"):
+        lake.read("t", where="v = '\udce9'")
+    with pytest.raises(ConfigError, match=r"cannot be the default of `v`"):
+        lake.create_table("u", {"v": "VARCHAR"}, defaults={"v": "\udce9"})

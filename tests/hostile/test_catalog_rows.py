@@ -171,6 +171,6 @@ def check_files(
             return
 
 
-@pytest.mark.parametrize("many", [2, pytest.param(150, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("many", [2, pytest.param(150, marks=pytest.mark.full)])
 def test_a_damaged_row_is_refused_or_named_or_harmless(many: int, tmp_path: Path) -> None:
     run_cases(case, chosen(many), tmp_path, memory_mb=MEMORY_MB, batch=100, seconds=400)

@@ -45,6 +45,6 @@ def case(seed: int, folder: Path) -> str:
     return "read"
 
 
-@pytest.mark.parametrize("many", [300, pytest.param(5000, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("many", [300, pytest.param(5000, marks=pytest.mark.full)])
 def test_a_damaged_vector_is_refused_or_has_distinct_positions_in_order(many: int, tmp_path: Path) -> None:
     run_cases(case, chosen(many), tmp_path, memory_mb=MEMORY_MB, batch=5000)

@@ -125,11 +125,11 @@ def case_added(seed: int, folder: Path) -> str:
     return "added"
 
 
-@pytest.mark.parametrize("many", [3, pytest.param(150, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("many", [3, pytest.param(150, marks=pytest.mark.full)])
 def test_a_damaged_file_of_a_lake_is_refused_or_read(many: int, tmp_path: Path) -> None:
     run_cases(case_lake, chosen(many), tmp_path, memory_mb=MEMORY_MB, batch=200)
 
 
-@pytest.mark.parametrize("many", [6, pytest.param(300, marks=pytest.mark.rest)])
+@pytest.mark.parametrize("many", [6, pytest.param(300, marks=pytest.mark.full)])
 def test_a_damaged_file_is_not_added_or_read(many: int, tmp_path: Path) -> None:
     run_cases(case_added, chosen(many), tmp_path, memory_mb=MEMORY_MB, batch=200)

@@ -283,7 +283,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", [*CASES, *(pytest.param(f"more {kind}", marks=pytest.mark.rest) for kind in CASES)])
+@pytest.mark.parametrize("kind", [*CASES, *(pytest.param(f"more {kind}", marks=pytest.mark.full) for kind in CASES)])
 def test_sql_is_read_as_the_engine_reads_it_or_refused(kind: str, tmp_path: Path) -> None:
     case, few, many = CASES[kind.removeprefix("more ")]
     run_cases(case, chosen(many if kind.startswith("more") else few), tmp_path, memory_mb=MEMORY_MB)

@@ -10,6 +10,7 @@ import duckdb
 from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.quoting import folded, identifier, literal
+from ducklake_orch.engine.tokens import refuse_unreadable
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
 
 # A node of DuckDB's parse tree, as `json_serialize_sql` gives it.
@@ -192,6 +193,7 @@ def find_column(path: Sequence[str], columns: Sequence[ColumnDef]) -> ColumnDef 
 
 def _select(con: duckdb.DuckDBPyConnection, expression: str, shown: str) -> Node:
     """Return DuckDB's parse tree of a SELECT of an expression."""
+    refuse_unreadable(expression)
     select = literal(f"SELECT\n{expression}\n")
     row = con.execute(f"SELECT json_serialize_sql({select})").fetchone()
     parsed = json.loads(row[0]) if row else {}
