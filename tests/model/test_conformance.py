@@ -21,5 +21,6 @@ def test_the_model_allows_the_commits_of_the_code() -> None:
     assert ", 0 rejected" in check("--runs", "5")
 
 
+@pytest.mark.full
 def test_the_model_rejects_commits_of_code_without_the_file_check() -> None:
     assert ", 0 rejected" not in check("--runs", "25", "--broken", "no file check")

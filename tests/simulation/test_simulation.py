@@ -22,13 +22,16 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return ended
 
 
-@pytest.mark.parametrize("catalog", ["sqlite", "duckdb", "postgres", "mysql"])
+@pytest.mark.parametrize(
+    "catalog", ["sqlite", *(pytest.param(name, marks=pytest.mark.full) for name in ("duckdb", "postgres", "mysql"))]
+)
 def test_the_lake_equals_the_model_after_faults_in_any_order(catalog: str) -> None:
     ended = simulate("--catalog", catalog, "--runs", "1")
     assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr[-5_000:]
     assert "faults" in ended.stdout
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fault", BROKEN)
 def test_a_fault_of_the_code_is_found(fault: str) -> None:
     ended = simulate("--runs", "20", "--broken", fault)
@@ -42,6 +45,7 @@ def steps(printed: str) -> list[str]:
     return [re.sub(r"[0-9a-f]{8,}(-[0-9a-f]{4,})*|(?<=orch-|tion-)\w+|'[0-9:. +-]{10,}'", "?", line) for line in lines]
 
 
+@pytest.mark.full
 def test_a_seed_runs_the_same_steps_again() -> None:
     first, second = (steps(simulate("--runs", "1", "--log").stdout) for _ in range(2))
     assert len(first) > 500
