@@ -9,13 +9,16 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 Case = Callable[[int, Path], str]
+# The cases of a test by kind, each with the number of its seeds in `make test` and at night.
+Cases = Mapping[str, tuple[Case, int, int]]
 ROOT = Path(__file__).parents[2]
 # Findings that are printed with their seed and traceback.
 _PRINTED = 15
@@ -53,6 +56,17 @@ def chosen(quick: int) -> range:
     """Return the seeds of a test. `DUCKLAKE_ORCH_SEED` sets the first one, and `DUCKLAKE_ORCH_CASES` the number."""
     first = int(os.environ.get("DUCKLAKE_ORCH_SEED", "1"))
     return range(first, first + int(os.environ.get("DUCKLAKE_ORCH_CASES", quick)))
+
+
+def kinds_of(cases: Cases) -> list[Any]:
+    """Return the parameters of a test of several cases: each kind with few seeds, and at night with many."""
+    return [*cases, *(pytest.param(f"more {kind}", marks=pytest.mark.full) for kind in cases)]
+
+
+def run_kind(kind: str, cases: Cases, folder: Path, *, memory_mb: int) -> None:
+    """Run the case of a kind that `kinds_of` has named."""
+    case, few, many = cases[kind.removeprefix("more ")]
+    run_cases(case, chosen(many if kind.startswith("more") else few), folder, memory_mb=memory_mb)
 
 
 def run_cases(case: Case, seeds: range, folder: Path, *, memory_mb: int, seconds: int = 300, batch: int = 1000) -> None:

@@ -12,7 +12,7 @@ from ducklake_orch.config.loading import load
 from ducklake_orch.config.storages import STORAGES
 from ducklake_orch.config.template import starter_toml
 from ducklake_orch.config.units import parse_duration, parse_size
-from tests.hostile.cases import chosen, run_cases
+from tests.hostile.cases import kinds_of, run_kind
 from tests.hostile.damage import damaged, hostile_text
 
 MEMORY_MB = 1000
@@ -221,7 +221,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", [*CASES, *(pytest.param(f"more {kind}", marks=pytest.mark.full) for kind in CASES)])
+@pytest.mark.parametrize("kind", kinds_of(CASES))
 def test_configuration_is_read_or_refused(kind: str, tmp_path: Path) -> None:
-    case, few, many = CASES[kind.removeprefix("more ")]
-    run_cases(case, chosen(many if kind.startswith("more") else few), tmp_path, memory_mb=MEMORY_MB)
+    run_kind(kind, CASES, tmp_path, memory_mb=MEMORY_MB)

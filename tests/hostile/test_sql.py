@@ -15,7 +15,7 @@ from ducklake_orch.engine.execute import only_reads
 from ducklake_orch.engine.scripts import MAINTENANCE, classify_statement, redact, secrets_in, split
 from ducklake_orch.engine.tokens import bare
 from ducklake_orch.errors import DuckLakeOrchError
-from tests.hostile.cases import chosen, run_cases
+from tests.hostile.cases import kinds_of, run_kind
 from tests.hostile.damage import hostile_text
 
 MEMORY_MB = 1500
@@ -283,7 +283,6 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", [*CASES, *(pytest.param(f"more {kind}", marks=pytest.mark.full) for kind in CASES)])
+@pytest.mark.parametrize("kind", kinds_of(CASES))
 def test_sql_is_read_as_the_engine_reads_it_or_refused(kind: str, tmp_path: Path) -> None:
-    case, few, many = CASES[kind.removeprefix("more ")]
-    run_cases(case, chosen(many if kind.startswith("more") else few), tmp_path, memory_mb=MEMORY_MB)
+    run_kind(kind, CASES, tmp_path, memory_mb=MEMORY_MB)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -197,16 +197,34 @@ def run(config: Config) -> Outcome:
         ServerUnavailable: When Java or TLC is missing.
         RuntimeError: When TLC fails otherwise, for example at a syntax error of the module.
     """
-    program, started = java(), time.monotonic()
+    started = time.monotonic()
+    return _outcome(config, run_tlc(MODULE, config.text()), time.monotonic() - started)
+
+
+def run_tlc(module: str, config: str, made: Mapping[str, str] | None = None) -> str:
+    """Return what TLC prints about a module.
+
+    Args:
+        module: The module; it may use all modules of this folder.
+        config: The text of TLC's configuration file.
+        made: The texts of further modules, by name.
+
+    Raises:
+        ServerUnavailable: When Java or TLC is missing.
+    """
+    program = java()
     with tempfile.TemporaryDirectory() as folder:
-        shutil.copy(FOLDER / f"{MODULE}.tla", folder)
-        (Path(folder) / "run.cfg").write_text(config.text())
+        for path in FOLDER.glob("*.tla"):
+            shutil.copy(path, folder)
+        for name, text in (made or {}).items():
+            (Path(folder) / f"{name}.tla").write_text(text)
+        (Path(folder) / "run.cfg").write_text(config)
         command = [
             *(program, "-XX:+UseSerialGC", "-Xmx3g", f"-Djava.io.tmpdir={folder}", "-cp", str(JAR), "tlc2.TLC"),
-            *("-workers", "1", "-nowarning", "-metadir", f"{folder}/states", "-config", "run.cfg", MODULE),
+            *("-workers", "1", "-nowarning", "-metadir", f"{folder}/states", "-config", "run.cfg", module),
         ]
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    return _outcome(config, ended.stdout + ended.stderr, time.monotonic() - started)
+    return ended.stdout + ended.stderr
 
 
 def _outcome(config: Config, printed: str, seconds: float) -> Outcome:

@@ -8,10 +8,7 @@ them. The catalog then tells which operation each snapshot is, what it recorded,
 """
 
 import argparse
-import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,7 +23,7 @@ from ducklake_orch import CommitInfo, DuckLake, LakeConfig, MaintenancePolicy
 from ducklake_orch.catalog.metadata.change_tokens import parse_tokens
 from ducklake_orch.catalog.search import row_search
 from ducklake_orch.errors import DuckLakeOrchError
-from tests.model.check import FOLDER, JAR, LIMIT_S, java
+from tests.model.check import run_tlc
 from tests.servers.base import ServerUnavailable
 from tests.simulation.broken import BROKEN
 from tests.simulation.places import in_child, open_place
@@ -71,7 +68,7 @@ class ModelOperation:
             _RUN[self.do](self, lake)
         except DuckLakeOrchError as error:
             return Outcome("failed", error=str(error))
-        return Outcome("done", snapshot=os.getpid())
+        return Outcome("done")
 
     @property
     def marks(self) -> dict[str, Any]:
@@ -218,7 +215,7 @@ def _program(
     program, committed = [], {commit.operation for commit in commits}
     for operation in share:
         if operation.do in ("flush", "compact"):
-            done = [commit for commit in commits if commit.process == outcomes[operation.number].snapshot]
+            done = [commit for commit in commits if commit.process == outcomes[operation.number].process]
             steps = [commit for commit in done if not commit.operation and _kind(commit) == operation.do]
             keys = [{"p": 1, "q": 3}[part] for commit in steps for part in commit.parts or "p"]
             program += [replace(operation, key=key) for key in keys[: len(steps)]]
@@ -286,7 +283,6 @@ def matched(runs: Sequence[Run]) -> list[int]:
     Raises:
         ServerUnavailable: When Java or TLC is missing.
     """
-    program = java()
     config = "\n".join(
         [
             "SPECIFICATION ConformingSpec",
@@ -304,20 +300,11 @@ def matched(runs: Sequence[Run]) -> list[int]:
             "",
         ]
     )
-    with tempfile.TemporaryDirectory() as folder:
-        for module in ("CommitProtocol.tla", "Conformance.tla"):
-            shutil.copy(FOLDER / module, folder)
-        (Path(folder) / "Observed.tla").write_text(observed(runs))
-        (Path(folder) / "run.cfg").write_text(config)
-        command = [
-            *(program, "-XX:+UseSerialGC", "-Xmx3g", f"-Djava.io.tmpdir={folder}", "-cp", str(JAR), "tlc2.TLC"),
-            *("-workers", "1", "-nowarning", "-metadir", f"{folder}/states", "-config", "run.cfg", "Conformance"),
-        ]
-        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-    if "No error has been found" not in ended.stdout:
-        raise RuntimeError(f"TLC failed:\n{(ended.stdout + ended.stderr)[-5000:]}")
+    printed = run_tlc("Conformance", config, {"Observed": observed(runs)})
+    if "No error has been found" not in printed:
+        raise RuntimeError(f"TLC failed:\n{printed[-5000:]}")
     found = [0] * len(runs)
-    for number, commits in re.findall(r'<<"matched", (\d+), (\d+)>>', ended.stdout):
+    for number, commits in re.findall(r'<<"matched", (\d+), (\d+)>>', printed):
         found[int(number) - 1] = max(found[int(number) - 1], int(commits))
     return found
 

@@ -27,8 +27,9 @@ def problems_of(
     """
     lake = DuckLake(config)
     marks = {snapshot: mark for outcome in outcomes.values() for snapshot, mark in outcome.seen.items()}
-    retained = sorted(snapshot.snapshot_id for snapshot in lake.snapshots())
-    marks |= {snapshot.snapshot_id: snapshot.extra or {} for snapshot in lake.snapshots()}
+    listed = {snapshot.snapshot_id: snapshot.extra or {} for snapshot in lake.snapshots()}
+    retained = sorted(listed)
+    marks |= listed
     if lost := set(range(first + 1, retained[-1] + 1)) - marks.keys():
         return [f"snapshots {sorted(lost)} expired that no expiry was to remove"]
     committed: dict[int, list[int]] = {}

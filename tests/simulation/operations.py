@@ -19,7 +19,7 @@ from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.errors import DuckLakeOrchError, UnknownOutcomeError
 from ducklake_orch.results import WriteResult
 from tests.simulation.work import Outcome
-from tests.support.random_verbs import TABLES, Ids, Rows, Verb, random_verb
+from tests.support.random_verbs import TABLES, Ids, Rows, Verb, delete_effect, random_verb, update_effect
 
 # More than the ids that one operation uses.
 _IDS_EACH = 100
@@ -192,12 +192,12 @@ def _engine_verb(rng: Random, ids: Ids) -> Verb:
         return Verb(
             table,
             lambda con: con.execute(f"DELETE FROM {table} WHERE id % 4 = {rest} AND p = {part}"),
-            lambda rows: {key: row for key, row in rows.items() if key % 4 != rest or row[0] != part},
+            delete_effect(rest, part),
         )
     return Verb(
         table,
         lambda con: con.execute(f"UPDATE {table} SET v = v + 1 WHERE p = {part}"),
-        lambda rows: {key: (row[0], row[1] + (row[0] == part)) for key, row in rows.items()},
+        update_effect(part),
     )
 
 

@@ -1,5 +1,6 @@
 """What a worker of a simulation runs, and how it ends."""
 
+import os
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ class Outcome:
         snapshot: The snapshot that it was told.
         error: Why it failed.
         seen: Snapshots that will expire, with their marks.
+        process: The process in which it ended.
         rows: What a reader has read: snapshot, table, rows.
     """
 
@@ -23,6 +25,7 @@ class Outcome:
     snapshot: int | None = None
     error: str | None = None
     seen: dict[int, Any] = field(default_factory=dict)
+    process: int = field(default_factory=os.getpid)
     rows: list[tuple[int, str, list[tuple[Any, ...]]]] = field(default_factory=list)
 
 

@@ -61,6 +61,16 @@ class Ids:
         }
 
 
+def delete_effect(rest: int, part: int) -> Effect:
+    """Return what `DELETE … WHERE id % 4 = rest AND p = part` does."""
+    return lambda rows: {key: row for key, row in rows.items() if key % 4 != rest or row[0] != part}
+
+
+def update_effect(part: int) -> Effect:
+    """Return what `UPDATE … SET v = v + 1 WHERE p = part` does."""
+    return lambda rows: {key: (row[0], row[1] + (row[0] == part)) for key, row in rows.items()}
+
+
 def random_verb(rng: random.Random, ids: Ids) -> Verb:
     table, part = rng.choice(TABLES), rng.randrange(PARTITIONS)
     kind = rng.choice(("append", "append", "partitions", "where", "delete", "update", "merge", "truncate", "alter"))
@@ -90,13 +100,13 @@ def random_verb(rng: random.Random, ids: Ids) -> Verb:
         return Verb(
             table,
             lambda lake: lake.delete(table, f"id % 4 = {rest} AND p = {part}"),
-            lambda rows: {key: row for key, row in rows.items() if key % 4 != rest or row[0] != part},
+            delete_effect(rest, part),
         )
     if kind == "update":
         return Verb(
             table,
             lambda lake: lake.update(table, {"v": "v + 1"}, f"p = {part}"),
-            lambda rows: {key: (row[0], row[1] + (row[0] == part)) for key, row in rows.items()},
+            update_effect(part),
         )
     if kind == "merge":
         known = rng.sample(ids.committed, min(3, len(ids.committed)))
