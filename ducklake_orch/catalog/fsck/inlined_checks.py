@@ -17,14 +17,14 @@ CHECKS = [
         "inlined-table-misregistered",
         "error",
         "The inlined rows are read twice, in another table, or with the columns of another schema version.",
-        "Correct the row of ducklake_inlined_data_tables: the name of the table ends with its table id and schema"
+        "Correct the row of ducklake_inlined_data_tables: the name of the table is made of its table id and schema"
         " version. Delete rows that are there twice.",
         sql="""
             SELECT table_id, NULL, coalesce(table_name, 'NULL') || ' is registered ' || count(*) || ' times for table '
                    || coalesce(table_id::VARCHAR, 'NULL') || ', schema version '
                    || coalesce(schema_version::VARCHAR, 'NULL')
             FROM ducklake_inlined_data_tables GROUP BY table_id, table_name, schema_version
-            HAVING count(*) > 1 OR table_name IS DISTINCT FROM
+            HAVING count(*) > 1 OR regexp_replace(table_name, '_own$', '') IS DISTINCT FROM
                    'ducklake_inlined_data_' || table_id::VARCHAR || '_' || schema_version::VARCHAR""",
     ),
     Check(
