@@ -1,6 +1,8 @@
 """Where a simulation has its lake: a catalog that returns to its first state before each run."""
 
+import importlib
 import os
+import pkgutil
 import shutil
 import traceback
 from collections.abc import Callable
@@ -8,6 +10,12 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import pandas  # noqa: F401
+import pyarrow.compute  # noqa: F401
+
+import ducklake_orch.catalog
+import ducklake_orch.engine
+import ducklake_orch.maintenance
 from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.engine.extensions import open_database
 from tests.servers.mariadb import MariaDBServer
@@ -147,8 +155,11 @@ def open_place(kind: str, folder: Path, create: Create = create_tables) -> Place
         "mysql": lambda: _MySQL(folder, create),
     }
     place = kinds.get(kind, lambda: _Files(folder, kind, create))()
-    # Forked workers share the libraries that are loaded once; each of them would need a fifth of a second for it.
+    # Forked workers share what is loaded here; each of them would need a second for it.
     open_database(place.config.required_extensions, {}).close()
+    for package in (ducklake_orch.catalog, ducklake_orch.engine, ducklake_orch.maintenance):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     return place
 
 

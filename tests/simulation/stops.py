@@ -1,4 +1,4 @@
-"""Stop a process at every statement and file operation, until another process lets it go on or makes it fail."""
+"""Stop a process at each statement and file operation that others may see, until another lets it go on or fail."""
 
 import os
 import re
@@ -21,6 +21,8 @@ LOSE = "lose"  # the statement takes effect, but its answer is lost
 DISK_FULL = "disk full"  # COPY fails, and leaves half of a file
 TORN = "torn write"  # the process dies while COPY writes
 SLEEP = "sleep"
+# Words of the statements that reach the catalog or the storage. Others cannot fail, and no process sees them.
+_REACHES = ("__ducklake_metadata", "_query(", "_execute(", "parquet", "FROM ducklake_", '"lake".')
 _COPY = re.compile(r"^COPY .* TO '((?:[^']|'')+)'", re.DOTALL)
 _FILE_OPERATIONS = ("unlink", "remove", "rename", "replace", "rmdir")
 
@@ -45,7 +47,12 @@ class Stops:
         execute = duckdb.DuckDBPyConnection.execute
 
         def stopping(con: duckdb.DuckDBPyConnection, query: Any, *arguments: Any, **named: Any) -> Any:
-            return self.stop(str(query), lambda: execute(con, query, *arguments, **named))
+            place = str(query)
+            if place.startswith("DETACH ") or not (
+                place.startswith(("ATTACH ", "COMMIT", "USE ")) or any(word in place for word in _REACHES)
+            ):
+                return execute(con, query, *arguments, **named)
+            return self.stop(place, lambda: execute(con, query, *arguments, **named))
 
         duckdb.DuckDBPyConnection.execute = stopping  # type: ignore[method-assign, assignment]
         for name in _FILE_OPERATIONS:
