@@ -5,6 +5,8 @@ own messages depend on its language; `diagnosis.diagnose` tells them apart by as
 """
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import duckdb
@@ -270,6 +272,18 @@ _NO_LAKE = re.compile(
     re.DOTALL,
 )
 _COMPILED = [(re.compile(rule.pattern, re.IGNORECASE | re.DOTALL), rule) for rule in RULES]
+
+
+@contextmanager
+def classified(config: LakeConfig, doing: str) -> Iterator[None]:
+    """Let an engine error leave the block as an error of ducklake-orch; no secret stays in what is chained to it."""
+    try:
+        yield
+        return
+    except duckdb.Error as error:
+        config.scrubber.clean(error)
+        failure = classify(error, config, doing)
+    raise failure
 
 
 def run(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig, doing: str) -> duckdb.DuckDBPyConnection:

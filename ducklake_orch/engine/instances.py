@@ -22,7 +22,7 @@ from ducklake_orch.config.lake import LakeConfig, Scalar
 from ducklake_orch.config.units import parse_size
 from ducklake_orch.engine.attach import Access, attach_statements, secret_statements, setting_statements
 from ducklake_orch.engine.connection import LakeConnection
-from ducklake_orch.engine.error_classes import classify, run, run_setting
+from ducklake_orch.engine.error_classes import classified, run, run_setting
 from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.engine.locks import LOCK_ALIAS
 from ducklake_orch.engine.quoting import identifier, literal
@@ -279,21 +279,18 @@ def working_connection(
             for a second could wait for ever.
     """
     key, instance = pool.lease(config, Access(config.read_only, config.snapshot, config.as_of), apart=apart)
-    process, idle_since, keep, failure = os.getpid(), instance.idle_since, False, None
+    process, idle_since, keep = os.getpid(), instance.idle_since, False
+    doing = f"{doing or f'Using the storage of lake `{config.name}`'} failed"
     try:
-        with contextlib.closing(instance.root.cursor()) as con:
+        with classified(config, doing), contextlib.closing(instance.root.cursor()) as con:
             yield con
         keep = True
-    except duckdb.Error as error:
-        failure = classify(error, config, f"{doing or f'Using the storage of lake `{config.name}`'} failed")
     finally:
         if os.getpid() == process:
             pool.give_back(key, instance, config, keep=keep)
             if not apart:
                 # The block did not use the connection to a catalog server, which may have ended since.
                 instance.idle_since = idle_since
-    if failure is not None:
-        raise failure  # outside the handler: the engine's error may show a password
 
 
 pool = Pool()

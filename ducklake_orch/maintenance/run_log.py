@@ -16,7 +16,7 @@ from ducklake_orch.catalog.metadata import Metadata, MetadataTransaction, OwnTab
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.error_classes import run
+from ducklake_orch.engine.error_classes import classified, run
 from ducklake_orch.engine.instances import start_instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, Check, Queue
 from ducklake_orch.engine.quoting import literal
@@ -110,7 +110,8 @@ def only_runner(config: LakeConfig) -> Iterator[Check]:
     with ExitStack() as held:
         queue = _maintenance_lock(config, held)
         try:
-            still_held = held.enter_context(queue.hold("maintenance", 0))
+            with classified(config, "Taking the maintenance lock failed"):
+                still_held = held.enter_context(queue.hold("maintenance", 0))
         except LakeLockedError as error:
             failure = _running(config, error)
         else:
@@ -151,6 +152,8 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
         now = _now()
         transaction.change(TABLE.name, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
         transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT_US}")
+        # The answer to an earlier attempt may have been lost.
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE run_id = {literal(run_id)}")
         values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
         transaction.change(TABLE.name, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
 

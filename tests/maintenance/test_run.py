@@ -1,5 +1,6 @@
 """A maintenance run does what its plan shows, loses no rows, and leaves a lake in which fsck finds nothing."""
 
+import contextlib
 import json
 import logging
 import os
@@ -10,15 +11,27 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import duckdb
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
+from ducklake_orch.catalog.search import planning
+from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.locks import PostgresQueue
 from ducklake_orch.engine.quoting import literal
-from ducklake_orch.errors import ConfigError, MaintenanceRunningError, ReadOnlyError, StatementError
+from ducklake_orch.errors import (
+    CatalogUnreachableError,
+    ConfigError,
+    MaintenanceRunningError,
+    ReadOnlyError,
+    StatementError,
+)
 from ducklake_orch.maintenance.results import PlannedStep
+from ducklake_orch.maintenance.run_log import latest_runs
 from ducklake_orch.maintenance.step_context import Done, Work
+from tests.servers.postgres import PostgresServer
 from tests.support.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run, on_sqlite
-from tests.support.fault_points import dies_at
+from tests.support.fault_points import dies_at, once_at
 from tests.support.lakes import MakeLake
 from tests.support.worn_lakes import (
     ALL_OF_IT,
@@ -302,6 +315,43 @@ def test_a_concurrent_run_is_refused_and_the_error_names_the_first(lake: DuckLak
     assert f"process {os.getpid()} on" in refusals[0].message
     assert "since 20" in refusals[0].message
     lake.maintain(KEEPING).raise_for_error()  # the lock is free again
+
+
+@catalogs(quick=[POSTGRES])
+def test_a_run_is_recorded_once_if_the_answer_to_its_record_is_lost(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose_answer() -> None:
+        raise duckdb.IOException("server closed the connection unexpectedly")
+
+    lake.ensure_exists()
+    once_at(monkeypatch, "commit.after", lose_answer)
+    lake.maintain(KEEPING, operations=["expire"]).raise_for_error()
+    with planning(lake.config, "Reading the runs", reads=True) as metadata:
+        assert [run.status for run in latest_runs(metadata, 10)] == ["ok"]
+
+
+def test_a_server_that_ends_connections_while_a_run_begins_is_unreachable(
+    postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postgres.create_database("ended_lock")
+    url, storage = postgres.url("ended_lock"), {"type": "local", "path": tmp_path}
+    lake = DuckLake.from_url("lake", catalog=url, storage=storage, create_if_missing=True)
+    lake.ensure_exists()
+    holder = PostgresQueue.holder
+
+    def holder_after_the_end(self: PostgresQueue, cursor: duckdb.DuckDBPyConnection) -> str | None:
+        with postgres.connect() as con:
+            con.execute("ALTER DATABASE ended_lock WITH ALLOW_CONNECTIONS false")
+        postgres.terminate_backends("ended_lock")
+        return holder(self, cursor)
+
+    monkeypatch.setattr(PostgresQueue, "holder", holder_after_the_end)
+    key = PostgresQueue(duckdb.connect(), dialect_of(lake.config), name="maintenance").key
+    with contextlib.closing(postgres.connect("ended_lock")) as con:
+        con.execute(f"SELECT pg_advisory_lock({key})")
+        with pytest.raises(CatalogUnreachableError, match=r"^Taking the maintenance lock failed"):
+            lake.maintain(KEEPING)
 
 
 @on_sqlite

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
 from ducklake_orch.catalog.lifecycle import Retention, expire
-from ducklake_orch.engine.attach import Access, attach_statements
+from ducklake_orch.engine.attach import Access, attach_statements, secret_statements
 from ducklake_orch.engine.extensions import open_database
 from ducklake_orch.errors import DuckLakeOrchError, UnknownOutcomeError
 from ducklake_orch.results import WriteResult
@@ -207,7 +207,10 @@ def _run_in_engine(operation: Operation, lake: DuckLake) -> Outcome:
     commits = False
     with closing(open_database(lake.config.required_extensions, {})) as con:
         try:
-            for statement in attach_statements(lake.config, Access(), create=False, reveal=True):
+            for statement in (
+                *secret_statements(lake.config, reveal=True),
+                *attach_statements(lake.config, Access(), create=False, reveal=True),
+            ):
                 con.execute(statement)
             con.execute(f"USE {alias}")
             con.execute("BEGIN")
