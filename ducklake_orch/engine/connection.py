@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,17 @@ from ducklake_orch.engine.qualifying import run_qualified
 from ducklake_orch.errors import ForkedConnectionError
 
 _RUNS_SQL = frozenset({"execute", "executemany", "sql", "query", "from_query"})
+
+
+def close(con: duckdb.DuckDBPyConnection) -> None:
+    """Close a connection after its transaction, if one is open, was rolled back.
+
+    Closing rolls back as well, but DuckDB ends the whole process if that fails because a server has gone away.
+    """
+    with suppress(duckdb.Error):  # no transaction is open, or the server has ended it
+        con.interrupt()  # after Ctrl-C the statement's threads keep running, and ROLLBACK would wait for them
+        con.execute("ROLLBACK")
+    con.close()
 
 
 class LakeConnection:
@@ -67,7 +79,7 @@ class LakeConnection:
             cursor.close()
         self._cursors.clear()
         if os.getpid() == self._pid:
-            self._con.close()
+            close(self._con)
 
     def __enter__(self) -> "LakeConnection":
         return self

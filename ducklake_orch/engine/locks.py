@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
+from ducklake_orch.engine.connection import close
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import CatalogUnreachableError, LakeLockedError, StorageError
 
@@ -387,6 +388,7 @@ def _transaction(con: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConn
                 cursor.execute("COMMIT")
             except Exception as error:  # the server closed the connection, which released the lock
                 log.debug("the queue's connection ended early: %s", type(error).__name__)
+                close(cursor)
 
 
 def _locked(what: str, purpose: str, timeout: float, holder: str, *, mine: bool = False) -> LakeLockedError:

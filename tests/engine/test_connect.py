@@ -349,6 +349,28 @@ def test_a_server_without_a_free_connection_is_busy(postgres: PostgresServer, tm
         lake.snapshots()
 
 
+# The extension ends the process when it closes a connection whose transaction cannot be rolled back.
+@pytest.mark.parametrize(
+    ("connect", "read"),
+    [("connect", "FROM ducklake_snapshots('lake')"), ("connect_metadata", "FROM ducklake_snapshot")],
+)
+@pytest.mark.parametrize("on_cursor", [False, True])
+def test_a_server_that_goes_away_during_a_transaction_does_not_end_the_process(
+    postgres: PostgresServer, tmp_path: Path, connect: str, read: str, on_cursor: bool
+) -> None:
+    database = f"gone during {connect} {on_cursor}"
+    postgres.create_database(database)
+    storage = {"type": "local", "path": tmp_path}
+    lake = DuckLake.from_url("lake", catalog=postgres.url(database), storage=storage, create_if_missing=True)
+    lake.ensure_exists()
+    with getattr(lake, connect)() as con:
+        user = con.cursor() if on_cursor else con
+        user.execute("BEGIN")
+        user.execute(read).fetchall()
+        postgres.terminate_backends(database)
+    assert len(lake.snapshots()) == 1
+
+
 def test_a_connection_is_refused_after_a_fork(embedded: DuckLake) -> None:
     with embedded.connect() as con:
         read, write = os.pipe()

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.servers.base import ServerUnavailable
 from tests.simulation.broken import BROKEN
+from tests.simulation.clocks import start_with_clock
 from tests.simulation.places import Place, open_place
 from tests.simulation.scenario import Scenario, shrink
 from tests.simulation.scheduler import Run
@@ -33,6 +34,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--broken", choices=BROKEN, help="build a fault into the code first")
     parser.add_argument("--log", action="store_true", help="print each step")
     chosen = parser.parse_args(arguments)
+    start_with_clock(arguments)
     if chosen.broken:
         BROKEN[chosen.broken]()
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:

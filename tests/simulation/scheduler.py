@@ -9,7 +9,7 @@ from multiprocessing.connection import Connection, wait
 from random import Random
 
 from ducklake_orch import LakeConfig
-from tests.simulation.stops import DISK_FULL, GO, LOSE, REFUSE, SLEEP, TORN
+from tests.simulation.stops import CLOCK, DISK_FULL, GO, LOSE, REFUSE, SLEEP, TORN
 from tests.simulation.work import Outcome, Work
 from tests.simulation.worker import start
 
@@ -23,10 +23,10 @@ _WAITS_FOR_LOCK = ("pg_advisory_xact_lock", "get_lock(")
 _FAULTS = {
     SLEEP: {KILL: 0.001},
     "done": {KILL: 0.006},
-    "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01},
+    "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01, CLOCK: 0.01},
     "COPY": {KILL: 0.02, REFUSE: 0.02, DISK_FULL: 0.06, TORN: 0.03, DROP: 0.005},
     **{change: {KILL: 0.006, REFUSE: 0.01, LOSE: 0.01, DROP: 0.002} for change in ("INSERT", "DELETE", "CALL ", "os.")},
-    "": {KILL: 0.006, REFUSE: 0.01, DROP: 0.001},
+    "": {KILL: 0.006, REFUSE: 0.01, DROP: 0.001, CLOCK: 0.002},
 }
 # How much more likely faults are in other weather, which the seed chooses.
 _WEATHER = (1, 2, 4)
@@ -76,7 +76,8 @@ class Scheduler:
         seed: Decides the order of steps, and the faults.
         stops: Where workers may meet faults; by default anywhere.
         faults: The faults that they may meet; by default any.
-        drop: Ends all connections to the catalog's server.
+        drop: Ends all connections to the catalog's server, which has a clock of its own. Without one, all workers have
+            the same clock, as on one host.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Scheduler:
         fault = self._fault(worker, place)
         self._run.steps += place != SLEEP
         self._run.log.append(f"{worker.number} {fault:8} {place[:200]}")
-        if fault not in (GO, DROP):
+        if fault != GO:
             self._run.faults[worker.number, worker.stops] = fault
         worker.stops, worker.place = worker.stops + 1, None
         if fault == KILL:
@@ -128,7 +129,6 @@ class Scheduler:
             self._go_on_after_kill(worker)
             return
         if fault == DROP and self._drop:
-            self._run.faults[worker.number, worker.stops - 1] = fault
             self._drop()
         assert worker.pipe
         worker.pipe.send(GO if fault == DROP else fault)
@@ -144,7 +144,8 @@ class Scheduler:
         for fault, likely in _FAULTS[kind].items():
             draw -= likely * self._weather
             if draw < 0:
-                return fault if self._faults is None or fault in self._faults else GO
+                possible = self._drop or fault not in (DROP, CLOCK)
+                return fault if possible and (self._faults is None or fault in self._faults) else GO
         return GO
 
     def _hear(self, workers: Sequence[_Worker], seconds: float) -> bool:
@@ -189,7 +190,7 @@ class Scheduler:
         worker.pipe, theirs = Pipe()
         seed = f"{self._seed} {worker.number} {worker.lives}"
         worker.lives += 1
-        worker.process = start(self._config, worker.left, theirs, seed)
+        worker.process = start(self._config, worker.left, theirs, seed, wrong_clock=self._drop is not None)
         theirs.close()
 
     @staticmethod

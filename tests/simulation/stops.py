@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import duckdb
 
+from tests.simulation.clocks import set_clock
+
 T = TypeVar("T")
 # What a process that has stopped may do next: go on, or meet one of the faults.
 GO = "go"
@@ -20,7 +22,10 @@ REFUSE = "refuse"  # the statement or file operation fails
 LOSE = "lose"  # the statement takes effect, but its answer is lost
 DISK_FULL = "disk full"  # COPY fails, and leaves half of a file
 TORN = "torn write"  # the process dies while COPY writes
+CLOCK = "clock"  # the clock of the process jumps before the statement
 SLEEP = "sleep"
+# How far a clock can be ahead, in hours.
+_AHEAD = (0, 0, -72, -2, 2, 72)
 # Words of the statements that reach the catalog or the storage. Others cannot fail, and no process sees them.
 _REACHES = ("__ducklake_metadata", "_query(", "_execute(", "parquet", "FROM ducklake_", '"lake".')
 _COPY = re.compile(r"^COPY .* TO '((?:[^']|'')+)'", re.DOTALL)
@@ -68,6 +73,8 @@ class Stops:
         answer = self._scheduler.recv()
         if answer == REFUSE:
             raise duckdb.IOException("server closed the connection unexpectedly")
+        if answer == CLOCK:
+            self.change_clock()
         before = _files_at_target(place) if answer in (DISK_FULL, TORN) else set()
         done = work()
         if answer == LOSE:
@@ -79,6 +86,10 @@ class Stops:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise duckdb.IOException(f"Could not write all bytes to file: No space left on device ({place[-40:]})")
         return done
+
+    def change_clock(self) -> None:
+        """Set the clock of this process right or wrong."""
+        set_clock(self._random.choice(_AHEAD))
 
     def _stopping_file_operation(self, name: str, operation: Callable[..., T]) -> Callable[..., T]:
         def stopping(*arguments: Any, **named: Any) -> T:

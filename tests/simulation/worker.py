@@ -13,14 +13,16 @@ from tests.simulation.stops import Stops
 from tests.simulation.work import Work
 
 
-def start(config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str) -> int:
+def start(
+    config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str, *, wrong_clock: bool
+) -> int:
     """Fork a worker, and return its process id."""
     process = os.fork()
     if process:
         return process
     status = 1
     try:
-        _work(config, operations, scheduler, seed)
+        _work(config, operations, scheduler, seed, wrong_clock)
         status = 0
     except BaseException:
         scheduler.send(("raised", traceback.format_exc()))
@@ -29,10 +31,12 @@ def start(config: LakeConfig, operations: Sequence[Work], scheduler: Connection,
         os._exit(status)
 
 
-def _work(config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str) -> None:
+def _work(config: LakeConfig, operations: Sequence[Work], scheduler: Connection, seed: str, wrong_clock: bool) -> None:
     faulthandler.enable()
     stops = Stops(scheduler, seed, Path(str(config.data_path)))
     stops.install()
+    if wrong_clock:
+        stops.change_clock()
     lake = DuckLake(config)
     for operation in operations:
         outcome = operation.run(lake)
