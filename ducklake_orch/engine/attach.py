@@ -31,6 +31,11 @@ class Access(NamedTuple):
         """Whether the connection can write."""
         return not self.read_only and self.snapshot is None and self.as_of is None
 
+    @property
+    def only_reads(self) -> bool:
+        """Whether the connection is only used to read."""
+        return self.reads or not self.writable
+
     def creates(self, config: LakeConfig) -> bool:
         """Whether connecting creates a lake that does not exist."""
         return config.create_if_missing and self.writable and not self.reads

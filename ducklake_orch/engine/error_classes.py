@@ -13,6 +13,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.formats import NEWER_REMEDY
 from ducklake_orch.errors import (
     AuthenticationError,
     CatalogBusyError,
@@ -109,6 +110,7 @@ RULES = [
         CatalogVersionError,
         "Back up the catalog, then set `automatic_migration=True` once to bring it up to date.",
     ),
+    Rule(r"catalog version mismatch: catalog version is 1\.1\b", CatalogVersionError, NEWER_REMEDY),
     Rule(
         r"catalog version mismatch",
         CatalogVersionError,
@@ -332,6 +334,8 @@ def _readable(text: str, config: LakeConfig) -> str:
     text = text.rpartition(f'at path + "{path}"')[2]
     # The stack trace of an INTERNAL error does not help the user.
     text = text.partition("\n\nStack Trace:")[0]
+    # A migration to another format is for its user to choose.
+    text = text.partition(" To automatically migrate, set AUTOMATIC_MIGRATION")[0]
     # The setting that it advises would change the types of all columns, and so break every other read.
     text = text.partition("\n* SET sqlite_all_varchar")[0]
     # The connection strings in its messages hold no address: the secret holds it.

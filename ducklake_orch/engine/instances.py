@@ -42,10 +42,17 @@ SELECT (SELECT md5(string_agg(name || '=' || coalesce(value, ''), ';' ORDER BY n
 
 @dataclass
 class Instance:
-    """One in-memory DuckDB with everything loaded."""
+    """One in-memory DuckDB with everything loaded.
+
+    Attributes:
+        attached: Whether a lake is attached.
+        without_extension: Whether only its metadata database is attached, because the extension does not read its
+            format.
+    """
 
     root: duckdb.DuckDBPyConnection
     attached: bool = False
+    without_extension: bool = False
     queue_attached: bool = False
     state: Any = None
     idle_since: float = 0.0
@@ -105,8 +112,9 @@ class Instance:
         if self.entered is not None:
             self.entered.close()
             self.entered = None
-        names = ([config.alias] if self.attached else []) + ([LOCK_ALIAS] if self.queue_attached else [])
-        self.attached = self.queue_attached = False
+        alias = config.metadata_alias if self.without_extension else config.alias
+        names = ([alias] if self.attached else []) + ([LOCK_ALIAS] if self.queue_attached else [])
+        self.attached = self.queue_attached = self.without_extension = False
         for name in names:
             self.root.execute(f"DETACH DATABASE IF EXISTS {identifier(name)}")
 

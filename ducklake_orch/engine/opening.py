@@ -19,6 +19,7 @@ from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import HALF_MADE, MISSING_LAKE_REMEDY, classify, run
 from ducklake_orch.engine.extensions import load_extension
 from ducklake_orch.engine.fault_points import fault_point
+from ducklake_orch.engine.formats import NEWER_FORMAT
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import LOCK_ALIAS, Queue
 from ducklake_orch.engine.missing_snapshots import with_retained
@@ -29,6 +30,7 @@ from ducklake_orch.errors import (
     AuthenticationError,
     CatalogBusyError,
     CatalogUnreachableError,
+    CatalogVersionError,
     DataPathMismatchError,
     DuckLakeOrchError,
     ExtensionMissingError,
@@ -115,7 +117,7 @@ def attach(config: LakeConfig, access: Access, instance: Instance, *, entering: 
     so it is always entered.
     """
     if instance.attached:
-        if _is_usable(config, instance, entering):
+        if (access.only_reads or not instance.without_extension) and _is_usable(config, instance, entering):
             return
         instance.detach(config)
     entering = entering or not config.catalog.is_file
@@ -154,7 +156,7 @@ def _attach_attempts(error: DuckLakeOrchError) -> int:
 
 
 def _warn_of_drift(config: LakeConfig, instance: Instance) -> None:
-    if config.options and (changes := drift(config, instance.root)):
+    if config.options and not instance.without_extension and (changes := drift(config, instance.root)):
         differences = ", ".join(f"{name} is {actual!r} instead of {wanted!r}" for name, wanted, actual in changes)
         message = f"Lake `{config.name}` does not have its configured options: {differences}."
         warnings.warn(f"{message} Run `lake.apply_options()` to write them.", OptionDriftWarning, stacklevel=2)
@@ -248,8 +250,12 @@ def _run_attach(config: LakeConfig, access: Access, instance: Instance, *, creat
                 raise
             # It is the same folder: another program stored it as a URL, and the engine compares texts.
             _attach(config.model_copy(update={"override_data_path": True}), access, instance, create)
+        except CatalogVersionError:
+            if not (access.only_reads and _attach_metadata(config, access, instance)):
+                raise
+            instance.without_extension = True
         instance.attached = True
-        if entering:
+        if entering and not instance.without_extension:
             instance.entered = enter(config, instance)
         return
     except DuckLakeOrchError as error:
@@ -281,6 +287,20 @@ def _attach(config: LakeConfig, access: Access, instance: Instance, create: bool
         run(instance.root, statement, config, f"Opening lake `{config.name}` failed")
 
 
+def _attach_metadata(config: LakeConfig, access: Access, instance: Instance) -> bool:
+    """Attach the metadata database alone if ducklake-orch reads the lake's format; return whether it does.
+
+    What reads metadata and files itself then works; the lake itself is not attached, so no SQL can name it.
+    """
+    dialect, doing = dialect_of(config), f"Opening the metadata of lake `{config.name}` failed"
+    run(instance.root, dialect.metadata_attach(config.metadata_alias, read_only=access.read_only), config, doing)
+    version = f"SELECT value FROM {dialect.attached('ducklake_metadata')} WHERE key = 'version'"
+    if run(instance.root, version, config, doing).fetchone() == (NEWER_FORMAT,):
+        return True
+    instance.root.execute(f"DETACH DATABASE {identifier(config.metadata_alias)}")
+    return False
+
+
 def _is_usable(config: LakeConfig, instance: Instance, entering: bool) -> bool:
     """Whether an attached instance still has a working connection to its server."""
     dialect = dialect_of(config)
@@ -292,7 +312,8 @@ def _is_usable(config: LakeConfig, instance: Instance, entering: bool) -> bool:
             # Without a refresh DuckDB does not see the first rows that others delete in a new table. Listing the tables
             # again takes 15 ms, so sessions that only need the metadata search for such tables themselves.
             dialect.refresh_tables(instance.root)
-        instance.entered = enter(config, instance)
+        if not instance.without_extension:
+            instance.entered = enter(config, instance)
     except (duckdb.Error, TransientError) as error:
         log.info("the idle connection to lake `%s` has ended: %s", config.name, config.scrubber(str(error)))
         return False

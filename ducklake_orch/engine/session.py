@@ -16,6 +16,7 @@ from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.diagnosis import diagnose
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify, run
+from ducklake_orch.engine.formats import only_read
 from ducklake_orch.engine.instances import Instance
 from ducklake_orch.engine.locks import Check
 from ducklake_orch.engine.opening import attach, attach_in_place, catalog_queue, enter, folders, refuse_missing
@@ -52,7 +53,13 @@ class Session:
 
     @property
     def con(self) -> LakeConnection:
-        """The connection whose current database is the lake."""
+        """The connection whose current database is the lake.
+
+        Raises:
+            CatalogVersionError: When the extension does not read the lake's format.
+        """
+        if self.instance.without_extension:
+            raise only_read(self.config.name)
         if self._con is None:
             self._con = enter(self.config, self.instance)
         return self._con

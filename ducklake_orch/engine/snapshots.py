@@ -6,8 +6,10 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
+from ducklake_orch.engine.missing_snapshots import with_retained
 from ducklake_orch.engine.quoting import folded, folded_sql, literal
 from ducklake_orch.engine.session import Session
+from ducklake_orch.errors import SnapshotNotFoundError
 
 log = logging.getLogger("ducklake_orch")
 
@@ -25,8 +27,26 @@ def has_schema(session: Session, name: str) -> bool:
 
 def current_snapshot(session: Session) -> int:
     """Return the snapshot that the running transaction sees: the pinned one, or the latest when it began."""
+    if session.instance.without_extension:
+        return _seen(session)
     row = session.con.execute(f"SELECT id FROM ducklake_current_snapshot({literal(session.config.alias)})").fetchone()
     return int(row[0]) if row else 0
+
+
+def _seen(session: Session) -> int:
+    """Return the snapshot that a session of a lake sees that the extension does not read."""
+    access, con = session.access, session.instance.root
+    condition, missing = "true", "No snapshot found"
+    if access.snapshot is not None:
+        condition, missing = f"snapshot_id = {access.snapshot}", f"No snapshot found at version {access.snapshot}"
+    elif access.as_of is not None:
+        condition = f"snapshot_time::TIMESTAMPTZ <= CAST({literal(access.as_of)} AS TIMESTAMPTZ)"
+        missing = f"No snapshot found at timestamp {access.as_of}"
+    snapshots = metadata(session.config, "ducklake_snapshot")
+    ((found,),) = con.execute(f"SELECT max(snapshot_id) FROM {snapshots} WHERE {condition}").fetchall()
+    if found is None:
+        raise with_retained(SnapshotNotFoundError(missing), con, session.config)
+    return int(found)
 
 
 def last_committed_sql(config: LakeConfig) -> str:

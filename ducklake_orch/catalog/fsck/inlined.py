@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type, with_plain_names
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata
@@ -28,6 +28,8 @@ def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, tables: Map
         source, table = metadata(config, name), literal(name)
         if data != name and (parts := data.split("_"))[0].isdigit() and parts[-1].isdigit() and len(parts) == 2:
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {parts[0]})")
+            if "_ducklake_row_id" in tables[name]:
+                source = with_plain_names(source)
             life = "row_id, begin_snapshot, end_snapshot"
             con.execute(f"INSERT INTO inlined_row SELECT {parts[0]}, {table}, {life} FROM {source}")
             _copy_bounds(con, source, int(parts[0]), int(parts[1]), tables[name])

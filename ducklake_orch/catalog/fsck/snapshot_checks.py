@@ -3,7 +3,7 @@
 import re
 
 from ducklake_orch.catalog.fsck.check import Check
-from ducklake_orch.catalog.metadata import FORMAT_VERSION
+from ducklake_orch.engine.formats import FORMAT, NEWER_FORMAT
 
 _NAME = r'"(?:[^"]|"")*"'
 # A change that the engine can read; a comma inside quotes belongs to the name.
@@ -36,7 +36,7 @@ FORMAT_CHECKS = [
         sql=f"""
             SELECT NULL, NULL, 'the catalog says ' || coalesce('format ' || value, 'no format')
             FROM (SELECT max(value) AS value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)
-            WHERE value IS DISTINCT FROM '{FORMAT_VERSION}'""",
+            WHERE value IS NULL OR value NOT IN ('{FORMAT}', '{NEWER_FORMAT}')""",
     ),
     Check(
         "missing-metadata-table",
@@ -106,7 +106,8 @@ CHECKS = [
         repairable=True,
         sql=f"""
             SELECT NULL, NULL, 'snapshot ' || snapshot_id || ': ' || left(changes_made, 200)
-            FROM ducklake_snapshot_changes WHERE NOT regexp_full_match(changes_made, $${CHANGES}$$, 'i')""",
+            FROM ducklake_snapshot_changes WHERE NOT regexp_full_match(changes_made, $${CHANGES}$$, 'i')
+                 AND '{FORMAT}' = (SELECT max(value) FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)""",
     ),
     _behind(
         "next_file_id",

@@ -83,7 +83,6 @@ if TYPE_CHECKING:
         stored_name,
     )
     from ducklake_orch.catalog.metadata.snapshot_reader import (
-        FORMAT_VERSION,
         Metadata,
         Settings,
         folder_name,
@@ -91,6 +90,7 @@ if TYPE_CHECKING:
         live,
         reading,
         reading_shared,
+        with_plain_names,
     )
     from ducklake_orch.catalog.metadata.staged_rows import Relation
     from ducklake_orch.catalog.metadata.table_history import TableHistory

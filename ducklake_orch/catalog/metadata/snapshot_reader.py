@@ -4,6 +4,7 @@ The entry point is `reading`, which gives a `Metadata`. The number of queries is
 number of tables and files.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
@@ -22,13 +23,14 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.formats import FORMAT, NEWER_FORMAT
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
 
-# The DuckLake format version that this package reads and writes.
-FORMAT_VERSION = "1.0"
+# The columns of a table of inlined rows that say which row it is, and in which snapshots it exists.
+_LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 # Values by key, scope (None for the lake, `schema` or `table`) and the id of that.
 Settings = Mapping[tuple[str, str | None, int | None], str]
 
@@ -54,8 +56,15 @@ class Metadata:
         return self._con
 
     def table_sql(self, name: str) -> str:
-        """Return the qualified name of a metadata table."""
-        return metadata(self.config, name)
+        """Return a metadata table as what follows FROM: its qualified name, if its columns have the names of 1.0."""
+        table = metadata(self.config, name)
+        if not re.match(r"ducklake_inlined_data_\d", name) or self.format == FORMAT:
+            return table
+        return with_plain_names(table)
+
+    def life(self, column: str) -> str:
+        """Return the lake's name for a column of `row_id`, `begin_snapshot` and `end_snapshot` of inlined rows."""
+        return column if self.format == FORMAT else f"_ducklake_{column}"
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query."""
@@ -206,6 +215,11 @@ class Metadata:
         rows = self.rows(f"SELECT value FROM {self.table_sql('ducklake_tag')} WHERE {of_table}")
         return text(rows[0][0]) if rows else None
 
+    @property
+    def format(self) -> str:
+        """The version of the lake's format."""
+        return self.settings()[("version", None, None)]
+
     def settings(self) -> Settings:
         """Return the options that the catalog stores, and what the mark of the lake is computed from."""
         if self._values is not None:
@@ -224,9 +238,9 @@ class Metadata:
         rows = self.rows(self.dialect.query(sql))
         values = {(text(r[0]) or "", text(r[1]), maybe_int(r[2])): text(r[3]) or "" for r in rows}
         version = values.get(("version", None, None), "none")
-        if version != FORMAT_VERSION:
+        if version not in (FORMAT, NEWER_FORMAT):
             raise CatalogVersionError(
-                f"The catalog of lake `{self.config.name}` has format {version}; supported is {FORMAT_VERSION}.",
+                f"The catalog of lake `{self.config.name}` has format {version}; supported is {FORMAT}.",
                 remedy="Use a version of ducklake-orch that supports it, or migrate the catalog.",
             )
         self._values = values
@@ -241,7 +255,13 @@ class Metadata:
             f" join {schemas} s on s.schema_id = t.schema_id where {live(at, 't')} and {live(at, 's')}"
         )
         rows = self.rows(self.dialect.query(sql))
-        return next((row for row in rows if wanted.names(text(row[3]) or "", text(row[6]) or "")), None)
+        found = [row for row in rows if wanted.names(text(row[3]) or "", text(row[6]) or "")]
+        if len(found) > 1 and self.format != FORMAT:
+            raise CatalogVersionError(
+                f"Lake `{self.config.name}` has several tables `{wanted}`, in nested schemas of the same name.",
+                remedy="Rename one of the schemas: ducklake-orch knows a nested schema by its last name.",
+            )
+        return found[0] if found else None
 
     def first_free_column(self, table_id: int) -> int:
         """Return the id for the table's next new column; ids of dropped columns are never reused."""
@@ -310,6 +330,12 @@ def folder_name(*names: str) -> str:
     name = names[-1]
     plain = name.isascii() and name.replace("_", "").isalnum()
     return f"{name}/" if plain else f"{uuid5(NAMESPACE_URL, change_tokens.quoted_path(*names))}/"
+
+
+def with_plain_names(inlined: str) -> str:
+    """Return a table of inlined rows of a lake of format 1.1 with the column names of 1.0, as what follows FROM."""
+    renamed = ", ".join(f"_ducklake_{column} AS {column}" for column in _LIFE)
+    return f"(SELECT * RENAME ({renamed}) FROM {inlined})"
 
 
 def live(at: int, alias: str | None = None) -> str:

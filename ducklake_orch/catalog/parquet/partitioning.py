@@ -23,6 +23,13 @@ _HASHED_AS_TEXT = re.compile(
     r"|(STRUCT|MAP)\(.*|.*\[\d*\]",
     re.DOTALL,
 )
+# The transforms of format 1.1, which count units since 1970. Infinite moments have no count.
+_SINCE_1970 = {
+    "epoch_year": "year({0}) - 1970",
+    "epoch_month": "12 * (year({0}) - 1970) + month({0}) - 1",
+    "epoch_day": "date_diff('day', DATE '1970-01-01', CAST({0} AS DATE))",
+    "epoch_hour": "CAST(floor(epoch({0}) / 3600) AS BIGINT)",
+}
 _MOMENTS = ("year", "month", "day", "hour")
 # A LIKE pattern for the names of the files that ducklake-orch writes: the write's id, then an id of the file.
 OWN_FILES = f"%ducklake-{'_' * 32}-%"
@@ -71,6 +78,8 @@ def key_sql(transform: str, value: str, kind: str) -> str:
         return value
     if transform.startswith("bucket("):
         return bucket_sql(value, kind, str(int(transform[7:-1])))
+    if transform in _SINCE_1970:
+        return f"TRY({_SINCE_1970[transform].format(value)})"
     return f"{transform}({value})"
 
 

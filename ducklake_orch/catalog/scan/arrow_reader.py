@@ -22,6 +22,7 @@ from ducklake_orch.catalog.metadata import (
     text,
 )
 from ducklake_orch.catalog.parquet import arrow_value
+from ducklake_orch.catalog.scan.own_query import own_query
 from ducklake_orch.catalog.scan.predicate import parse_predicate
 from ducklake_orch.catalog.scan.reads_seen import note_read_of, write_reads
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
@@ -189,12 +190,22 @@ def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
 def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
     """Run the query for the duration of a block; DuckDB errors within it become ducklake-orch errors."""
     try:
-        session.con.execute(_query(session, selection))
-        yield session.con.unwrap()
+        with _connection(session) as con:
+            con.execute(_query(con, session, selection))
+            yield con
         return
     except duckdb.Error as error:
         failure = classify(error, session.config, f"Reading `{selection.table}` failed")
     raise failure
+
+
+@contextmanager
+def _connection(session: Session) -> Iterator[duckdb.DuckDBPyConnection]:
+    if not session.instance.without_extension:
+        yield session.con.unwrap()
+        return
+    with session.instance.root.cursor() as con:
+        yield con
 
 
 def _check_name(session: Session, selection: Selection) -> None:
@@ -210,9 +221,11 @@ def _check_name(session: Session, selection: Selection) -> None:
         note_read_of(metadata, name, at, selection.where)
 
 
-def _query(session: Session, selection: Selection) -> str:
+def _query(con: duckdb.DuckDBPyConnection, session: Session, selection: Selection) -> str:
     source = selection.table.sql(session.config.alias)
-    described = session.con.execute(f"FROM {source} LIMIT 0").description
+    if session.instance.without_extension:
+        source = f"({own_query(session, selection.table)})"
+    described = con.execute(f"FROM {source} LIMIT 0").description
     typed_names = [(column[0], str(column[1])) for column in described]
     names = {folded(name): name for name, _ in typed_names}
     for name in selection.columns or ():
@@ -227,8 +240,8 @@ def _query(session: Session, selection: Selection) -> str:
         return f"SELECT {columns} FROM {source}"
     # Use the engine's description of the columns, because only the engine knows those of a view.
     defs = [ColumnDef(n, name, kind, True) for n, (name, kind) in enumerate(typed_names)]
-    with session.instance.root.cursor() as con:
-        predicate = parse_predicate(con, selection.where, defs)
+    with session.instance.root.cursor() as parser:
+        predicate = parse_predicate(parser, selection.where, defs)
     values = [
         (identifier(column.name), judged_by_rows(identifier(column.name), column.type)) for column in predicate.columns
     ]

@@ -167,7 +167,8 @@ class _Part:
         kind, proven = duckdb_type(leaf), dict[str, str]()
         proven["no_null"] = " OR ".join(f"part_{n} IS NOT NULL" for n in keys.values())
         # Keys of time units are left out, because the year of an infinite timestamp is NULL, too.
-        empty = [f"has_{n} AND part_{n} IS NULL" for key, n in keys.items() if key not in _UNITS]
+        units = {*_UNITS, *(f"epoch_{unit}" for unit in _UNITS)}
+        empty = [f"has_{n} AND part_{n} IS NULL" for key, n in keys.items() if key not in units]
         if empty:
             proven["no_value"] = " OR ".join(empty)
         if "identity" in keys and family(kind):

@@ -25,6 +25,7 @@ from ducklake_orch.catalog.scan.live_files import LiveFiles
 from ducklake_orch.catalog.scan.predicate import parse_predicate
 from ducklake_orch.engine.quoting import TableName, literal
 from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.snapshots import current_snapshot
 from ducklake_orch.results import Column, ColumnSummary, Partition, TableFile, TableStats
 
 
@@ -40,6 +41,8 @@ def snapshot_of(session: Session, metadata: Metadata) -> int:
     """Return the snapshot that a session sees."""
     if session.access.snapshot is None and session.access.as_of is None:
         return metadata.latest().snapshot_id
+    if session.instance.without_extension:
+        return current_snapshot(session)
     return int(metadata.rows(f"SELECT id FROM ducklake_current_snapshot({literal(metadata.config.alias)})")[0][0])
 
 

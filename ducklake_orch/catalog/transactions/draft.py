@@ -31,6 +31,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.attach import Access
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.exactly_once import Write, refuse_without_message
+from ducklake_orch.engine.formats import FORMAT, only_read
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session, open_metadata, open_session
 from ducklake_orch.errors import ConflictError
@@ -178,6 +179,8 @@ class Draft:
         """Create the catalog with a snapshot of the lake, its schemas, views and options; return the snapshot."""
         creates = self.lake.create_if_missing
         with planning(self.lake, "Beginning a transaction", self._session, reads=not creates) as metadata:
+            if metadata.format != FORMAT:
+                raise only_read(self.lake.name)
             if at is None:  # what is staged is committed later
                 refuse_without_message(write.purpose, write.info, required=metadata.requires_message())
             base = metadata.latest() if at is None else metadata.snapshot(at)
