@@ -34,7 +34,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--broken", choices=BROKEN, help="build a fault into the code first")
     parser.add_argument("--log", action="store_true", help="print each step")
     chosen = parser.parse_args(arguments)
-    start_with_clock(arguments)
+    if chosen.catalog == "postgres":
+        start_with_clock(arguments)
     if chosen.broken:
         BROKEN[chosen.broken]()
     with tempfile.TemporaryDirectory(prefix="simulation-") as folder:

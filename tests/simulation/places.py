@@ -33,10 +33,12 @@ class Place(Protocol):
 
     Attributes:
         has_engine: Whether another program can change tables by the extension's own SQL meanwhile.
+        has_clock: Whether the catalog has a clock of its own, so that those of the workers may be wrong.
     """
 
     config: LakeConfig
     has_engine: bool
+    has_clock: bool
 
     @property
     def drop(self) -> Callable[[], None] | None:
@@ -56,6 +58,7 @@ class _Files:
     """A lake whose catalog is a file. Its folder is copied back."""
 
     drop = None
+    has_clock = False  # all workers are on one host
 
     def __init__(self, folder: Path, kind: str, create: Create) -> None:
         self._lake, self._first = folder / "lake", folder / "first"
@@ -76,7 +79,7 @@ class _Files:
 class _Postgres:
     """A lake in PostgreSQL. Its database is created again from a template."""
 
-    has_engine = True
+    has_engine = has_clock = True
 
     def __init__(self, folder: Path, create: Create) -> None:
         self._server = PostgresServer.start(folder / "server")
@@ -110,6 +113,7 @@ class _MySQL:
     """A lake in MariaDB, which is created again. The extension cannot insert into its tables."""
 
     has_engine = False
+    has_clock = False  # with libfaketime, the client of MariaDB cannot connect
 
     def __init__(self, folder: Path, create: Create) -> None:
         self._create = create

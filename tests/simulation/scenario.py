@@ -40,7 +40,8 @@ class Scenario:
             [Operation(self.seed, number, by_engine=place.has_engine and worker == 0) for number in share]
             for worker, share in enumerate(self.shares)
         ]
-        run = Scheduler(place.config, shares, self.seed, stops=self.stops, drop=place.drop).run()
+        wrong = place.has_clock
+        run = Scheduler(place.config, shares, self.seed, stops=self.stops, drop=place.drop, wrong_clocks=wrong).run()
         if not run.problems:
             operations = {operation.number: operation for share in shares for operation in share}
             run.problems = in_child(lambda: problems_of(place.config, _FIRST_SNAPSHOT, operations, run.outcomes))

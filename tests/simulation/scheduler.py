@@ -76,8 +76,8 @@ class Scheduler:
         seed: Decides the order of steps, and the faults.
         stops: Where workers may meet faults; by default anywhere.
         faults: The faults that they may meet; by default any.
-        drop: Ends all connections to the catalog's server, which has a clock of its own. Without one, all workers have
-            the same clock, as on one host.
+        drop: Ends all connections to the catalog's server.
+        wrong_clocks: Whether the clocks of workers are wrong, and jump.
     """
 
     def __init__(
@@ -89,9 +89,10 @@ class Scheduler:
         stops: Collection[Stop] | None = None,
         faults: Collection[str] | None = None,
         drop: Callable[[], None] | None = None,
+        wrong_clocks: bool = False,
     ) -> None:
         self._config, self._seed, self._drop = config, seed, drop
-        self._stops, self._faults = stops, faults
+        self._stops, self._faults, self._wrong_clocks = stops, faults, wrong_clocks
         self._workers = [_Worker(number, list(share)) for number, share in enumerate(shares)]
         self._order = Random(f"{seed} order")
         self._weather = Random(f"{seed} weather").choice(_WEATHER)
@@ -144,7 +145,7 @@ class Scheduler:
         for fault, likely in _FAULTS[kind].items():
             draw -= likely * self._weather
             if draw < 0:
-                possible = self._drop or fault not in (DROP, CLOCK)
+                possible = {DROP: self._drop is not None, CLOCK: self._wrong_clocks}.get(fault, True)
                 return fault if possible and (self._faults is None or fault in self._faults) else GO
         return GO
 
@@ -190,7 +191,7 @@ class Scheduler:
         worker.pipe, theirs = Pipe()
         seed = f"{self._seed} {worker.number} {worker.lives}"
         worker.lives += 1
-        worker.process = start(self._config, worker.left, theirs, seed, wrong_clock=self._drop is not None)
+        worker.process = start(self._config, worker.left, theirs, seed, wrong_clock=self._wrong_clocks)
         theirs.close()
 
     @staticmethod
