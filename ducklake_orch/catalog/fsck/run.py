@@ -25,6 +25,7 @@ from ducklake_orch.catalog.fsck.proofs import prove_files
 from ducklake_orch.catalog.fsck.repair import query_files, run_repairs
 from ducklake_orch.catalog.fsck.repairs import Rows
 from ducklake_orch.catalog.fsck.storage import list_storage
+from ducklake_orch.catalog.fsck.vectors import read_deletion_vectors
 from ducklake_orch.catalog.metadata import naming_damage
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.maintenance import TablePattern
@@ -111,6 +112,7 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
     if deep:
         read_footers(copy)
         read_contents(copy)
+        read_deletion_vectors(copy)
     elif repair and copy.count("shared_delete"):
         read_shared_deletes(copy)
     prove_files(copy)

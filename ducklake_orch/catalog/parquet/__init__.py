@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.parquet.column_mapping import StoredColumn, known_columns, stored_columns
     from ducklake_orch.catalog.parquet.column_stats import TableColumnStats, file_stats, summarize, widen
-    from ducklake_orch.catalog.parquet.deletion_vectors import read_vectors
+    from ducklake_orch.catalog.parquet.deletion_vectors import decoded, read_vectors
     from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
     from ducklake_orch.catalog.parquet.encryption import ENCRYPTION_CONFIG, encrypt_next
     from ducklake_orch.catalog.parquet.file_schema import FileColumn, file_columns
