@@ -20,6 +20,7 @@ from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.engine.extensions import open_database
 from tests.servers.mariadb import MariaDBServer
 from tests.servers.postgres import PostgresServer
+from tests.simulation.late_commits import LateCommits
 from tests.simulation.operations import FIRST_ROWS
 from tests.support.random_verbs import TABLES, frame
 
@@ -41,6 +42,11 @@ class Place(Protocol):
     has_clock: bool
 
     @property
+    def late(self) -> LateCommits | None:
+        """Holds back a COMMIT to the server, if there is one."""
+        ...
+
+    @property
     def drop(self) -> Callable[[], None] | None:
         """Ends all connections to the server, if there is one."""
         ...
@@ -57,7 +63,7 @@ class Place(Protocol):
 class _Files:
     """A lake whose catalog is a file. Its folder is copied back."""
 
-    drop = None
+    drop = late = None
     has_clock = False  # all workers are on one host
 
     def __init__(self, folder: Path, kind: str, create: Create) -> None:
@@ -85,7 +91,8 @@ class _Postgres:
         self._server = PostgresServer.start(folder / "server")
         self._server.create_database(_DATABASE)
         self._files, self._first = folder / "lake", folder / "first"
-        self.config = _configure(self._server.socket_url(_DATABASE), self._files)
+        self.late = LateCommits(self._server.host, self._server.port)
+        self.config = _configure(_through(self.late, self._server), self._files)
         in_child(lambda: create(self.config))
         self._files.rename(self._first)
         self._run(f"CREATE DATABASE {_TEMPLATE} TEMPLATE {_DATABASE}")
@@ -101,6 +108,7 @@ class _Postgres:
         self._server.terminate_backends(_DATABASE)
 
     def stop(self) -> None:
+        self.late.stop()
         self._server.stop()
 
     def _run(self, statement: Any) -> None:
@@ -120,7 +128,8 @@ class _MySQL:
         self._server = MariaDBServer.start(folder / "server")
         self._files = folder / "lake"
         self._server.create_database(_DATABASE)
-        self.config = _configure(self._server.url(_DATABASE), self._files)
+        self.late = LateCommits(self._server.host, self._server.port)
+        self.config = _configure(_through(self.late, self._server), self._files)
 
     def reset(self) -> None:
         shutil.rmtree(self._files, ignore_errors=True)
@@ -133,7 +142,12 @@ class _MySQL:
         self._server.kill_connections(_DATABASE)
 
     def stop(self) -> None:
+        self.late.stop()
         self._server.stop()
+
+
+def _through(proxy: LateCommits, server: PostgresServer | MariaDBServer) -> str:
+    return server.url(_DATABASE).replace(f":{server.port}/", f":{proxy.port}/")
 
 
 def create_tables(config: LakeConfig) -> None:

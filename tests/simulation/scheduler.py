@@ -9,12 +9,14 @@ from multiprocessing.connection import Connection, wait
 from random import Random
 
 from ducklake_orch import LakeConfig
+from tests.simulation.late_commits import LateCommits
 from tests.simulation.stops import CLOCK, DISK_FULL, GO, LOSE, REFUSE, SLEEP, TORN
 from tests.simulation.work import Outcome, Work
 from tests.simulation.worker import start
 
 KILL = "kill"
 DROP = "drop all connections"
+LATE = "late commit"  # the connection ends, and COMMIT reaches the server some steps later
 # A worker that has not stopped again after this time waits for a lock of the database: the others go on.
 _BLOCKED_S, _BLOCKED_BY_LOCK_S = 0.2, 0.005
 _HANGS_S = 60
@@ -23,11 +25,13 @@ _WAITS_FOR_LOCK = ("pg_advisory_xact_lock", "get_lock(")
 _FAULTS = {
     SLEEP: {KILL: 0.001},
     "done": {KILL: 0.006},
-    "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01, CLOCK: 0.01},
+    "COMMIT": {KILL: 0.02, REFUSE: 0.02, LOSE: 0.06, DROP: 0.01, CLOCK: 0.01, LATE: 0.06},
     "COPY": {KILL: 0.02, REFUSE: 0.02, DISK_FULL: 0.06, TORN: 0.03, DROP: 0.005},
     **{change: {KILL: 0.006, REFUSE: 0.01, LOSE: 0.01, DROP: 0.002} for change in ("INSERT", "DELETE", "CALL ", "os.")},
     "": {KILL: 0.006, REFUSE: 0.01, DROP: 0.001, CLOCK: 0.002},
 }
+# How likely a late COMMIT arrives before a step.
+_ARRIVES = 0.05
 # How much more likely faults are in other weather, which the seed chooses.
 _WEATHER = (1, 2, 4)
 # A worker that sleeps is chosen so much more seldom than others: it mostly finds that it has to wait again.
@@ -77,6 +81,7 @@ class Scheduler:
         stops: Where workers may meet faults; by default anywhere.
         faults: The faults that they may meet; by default any.
         drop: Ends all connections to the catalog's server.
+        late: Holds back a COMMIT.
         wrong_clocks: Whether the clocks of workers are wrong, and jump.
     """
 
@@ -89,9 +94,10 @@ class Scheduler:
         stops: Collection[Stop] | None = None,
         faults: Collection[str] | None = None,
         drop: Callable[[], None] | None = None,
+        late: LateCommits | None = None,
         wrong_clocks: bool = False,
     ) -> None:
-        self._config, self._seed, self._drop = config, seed, drop
+        self._config, self._seed, self._drop, self._late = config, seed, drop, late
         self._stops, self._faults, self._wrong_clocks = stops, faults, wrong_clocks
         self._workers = [_Worker(number, list(share)) for number, share in enumerate(shares)]
         self._order = Random(f"{seed} order")
@@ -108,10 +114,14 @@ class Scheduler:
         finally:
             for worker in self._workers:
                 self._kill(worker)
+            if self._late and self._late.held:
+                self._late.deliver()
         return self._run
 
     def _step(self, active: Sequence[_Worker]) -> None:
         ready = [worker for worker in active if worker.place is not None]
+        if self._late and self._late.held and (not ready or self._order.random() < _ARRIVES):
+            self._late.deliver()
         if not ready:
             if not self._hear(active, _HANGS_S):
                 self._run.problems.append(f"all workers hang; the last steps: {self._run.log[-20:]}")
@@ -131,10 +141,14 @@ class Scheduler:
             return
         if fault == DROP and self._drop:
             self._drop()
+        if fault == LATE and self._late:
+            self._late.hold()
         assert worker.pipe
-        worker.pipe.send(GO if fault == DROP else fault)
+        worker.pipe.send(GO if fault in (DROP, LATE) else fault)
         blocks = any(word in place for word in _WAITS_FOR_LOCK)
         self._hear([worker], _BLOCKED_BY_LOCK_S if blocks else _BLOCKED_S)
+        if fault == LATE and self._late:
+            self._late.let_pass()
         self._hear(self._workers, 0)
 
     def _fault(self, worker: _Worker, place: str) -> str:
@@ -145,7 +159,9 @@ class Scheduler:
         for fault, likely in _FAULTS[kind].items():
             draw -= likely * self._weather
             if draw < 0:
-                possible = {DROP: self._drop is not None, CLOCK: self._wrong_clocks}.get(fault, True)
+                possible = {DROP: self._drop is not None, LATE: self._late is not None, CLOCK: self._wrong_clocks}.get(
+                    fault, True
+                )
                 return fault if possible and (self._faults is None or fault in self._faults) else GO
         return GO
 
