@@ -181,6 +181,10 @@ bench-dagster: .venv-dagster/.bench ## Measure the IO manager, compared with oth
 soak: $(VENV)/.test ## Minutes of load on every catalog
 	$(PYTEST) -m soak -s $(ARGS)
 
+.PHONY: histories
+histories: $(VENV)/.test ## Check N histories of concurrent transactions on each catalog for anomalies
+	DUCKLAKE_ORCH_CASES=$(or $(N),1) $(PYTEST) -m soak tests/catalog/test_list_append_histories.py $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/.test ## Run N hostile cases of each kind: files, catalog rows, SQL, configuration; ARGS="-k sql" chooses
 	DUCKLAKE_ORCH_CASES=$(or $(N),10000) $(PYTEST) tests/hostile -s --timeout 0 -m "not rest" $(ARGS)

@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -149,12 +148,13 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
     """Record the start of a run; delete the oldest records, and mark runs that never ended as died."""
 
     def work(transaction: MetadataTransaction) -> None:
-        now = _now()
+        now = transaction.dialect.now_sql()
         transaction.change(TABLE.name, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now - _KEPT_US}")
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now} - {_KEPT_US}")
         # The answer to an earlier attempt may have been lost.
         transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE run_id = {literal(run_id)}")
-        values = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid(), now, None, RUNNING, None)))
+        owner = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid())))
+        values = f"{owner}, {now}, NULL, {literal(RUNNING)}, NULL"
         transaction.change(TABLE.name, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")
 
     TABLE.write(config, _PURPOSE, work)
@@ -165,11 +165,7 @@ def note_end(config: LakeConfig, run_id: str, status: str, summary: Mapping[str,
     summary_sql = dialect_of(config).text_literal(json.dumps(summary))
 
     def work(transaction: MetadataTransaction) -> None:
-        values = f"ended_at = {_now()}, status = {literal(status)}, summary = {summary_sql}"
+        values = f"ended_at = {transaction.dialect.now_sql()}, status = {literal(status)}, summary = {summary_sql}"
         transaction.change(TABLE.name, f"UPDATE {{}} SET {values} WHERE run_id = {literal(run_id)}")
 
     TABLE.write(config, _PURPOSE, work)
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -10,6 +10,7 @@ import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
 from ducklake_orch.errors import ConflictError, DuckLakeOrchError
+from tests.hostile.cases import chosen
 from tests.support.backends import DUCKDB, MYSQL, POSTGRES, SQLITE, catalogs
 from tests.support.list_append import ListName, Work, anomalies
 
@@ -98,8 +99,9 @@ def test_short_histories_have_no_anomaly(lake: DuckLake, isolation: str) -> None
 @pytest.mark.timeout(7200)
 @catalogs(quick=[SQLITE, POSTGRES, DUCKDB, MYSQL])
 @pytest.mark.parametrize("isolation", ["snapshot", "serializable"])
-def test_long_histories_have_no_anomaly(lake: DuckLake, isolation: str) -> None:
-    assert check(lake, isolation, threads=4, count=150, seed=2) >= 100
+@pytest.mark.parametrize("seed", chosen(1))
+def test_long_histories_have_no_anomaly(lake: DuckLake, isolation: str, seed: int) -> None:
+    assert check(lake, isolation, threads=4, count=150, seed=seed) >= 100
 
 
 # Each history is anomalous under these isolations.

@@ -145,7 +145,7 @@ def leased(config: LakeConfig, write: Write, snapshot: int, parts: Sequence[str]
 def record_lease(config: LakeConfig, write: Write, snapshot: int) -> None:
     """Record a lease until `remove_lease`, or for a day, for a write that one process begins and another ends."""
     try:
-        _record_lease(config, write, snapshot, [], time.time(), _HANDED_OVER_S)
+        _record_lease(config, write, snapshot, [], time.monotonic(), _HANDED_OVER_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
         _log_failure(config, write, error)
 
@@ -167,7 +167,7 @@ def _record_lease(
 ) -> None:
     # Use the catalog's clock: hosts' clocks differ, and a lease must not lapse because of that.
     now, ids = _now(config), _literals([write.write_id, *parts])
-    began, lapses = f"{now} - {int((time.time() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
+    began, lapses = f"{now} - {int((time.monotonic() - started) * 1e6)}", f"{now} + {int(seconds * 1e6)}"
 
     def record(transaction: MetadataTransaction) -> None:
         _replace_leases(transaction, ids, [literal(snapshot), began, lapses], write.purpose)
@@ -184,7 +184,7 @@ def lease_stream(config: LakeConfig, name: str, table: str, snapshot: int) -> bo
     write_id = f"{_STREAM}{hashlib.sha256(name.encode()).hexdigest()[:32]}"
     write = Write(f"stream `{name}` of `{table}`", write_id=write_id)
     try:
-        _record_lease(config, write, snapshot, [], time.time(), _STREAM_SILENT_S)
+        _record_lease(config, write, snapshot, [], time.monotonic(), _STREAM_SILENT_S)
     except (duckdb.Error, DuckLakeOrchError) as error:
         _log_failure(config, write, error)
         return False
@@ -252,7 +252,6 @@ class _Running:
         write: The write.
         snapshot: The snapshot that it was planned on.
         parts: The ids of writes whose files it commits.
-        started: When it began, by the wall clock.
         begun: When it began, by the monotonic clock.
         renewed: When its lease was last renewed, by the monotonic clock; None if it has no lease.
         ended: Whether the write has ended.
@@ -263,7 +262,6 @@ class _Running:
     write: Write
     snapshot: int
     parts: Sequence[str]
-    started: float = field(default_factory=time.time)
     begun: float = field(default_factory=time.monotonic)
     renewed: float | None = None
     ended: bool = False
@@ -278,7 +276,7 @@ class _Running:
             if self.ended:
                 return
             try:
-                _record_lease(self.config, self.write, self.snapshot, self.parts, self.started, _LAPSE_S)
+                _record_lease(self.config, self.write, self.snapshot, self.parts, self.begun, _LAPSE_S)
                 self.renewed = now
             except (duckdb.Error, DuckLakeOrchError) as error:
                 _log_failure(self.config, self.write, error)

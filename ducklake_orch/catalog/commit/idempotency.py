@@ -4,7 +4,6 @@ A key is written in the same transaction as the commit that it identifies. The t
 two processes do the same work, only one of them can commit.
 """
 
-import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -171,7 +170,7 @@ def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_i
 def record_each(transaction: MetadataTransaction, table_id: int, commits: Sequence[tuple[str, int, str]]) -> None:
     """Insert keys, each with its snapshot and write id, and delete the table's keys that are older than `keep_keys`."""
     kept_s = int(transaction.config.keep_keys.total_seconds())
-    now, stored = int(time.time()), [transaction.dialect.text_literal(key) for key, _, _ in commits]
+    now, stored = int(transaction.now.timestamp()), [transaction.dialect.text_literal(key) for key, _, _ in commits]
     condition = f"idempotency_key IN ({', '.join(stored)}) OR committed_at < {now - kept_s}"
     transaction.change(KEYS_TABLE, f"DELETE FROM {{}} WHERE table_id = {table_id} AND ({condition})")
     values = ", ".join(

@@ -79,7 +79,7 @@ class Metadata:
         return next(iter(self._snapshots(f"where snapshot_id = {snapshot_id}")), None)
 
     def _snapshots(self, which: str) -> list[SnapshotRow]:
-        columns = "snapshot_id, schema_version, next_catalog_id, next_file_id"
+        columns = f"snapshot_id, schema_version, next_catalog_id, next_file_id, {self.dialect.now_sql()} as read_at"
         sql = f"select {columns} from {self.dialect.table('ducklake_snapshot')} {which}"
         return [SnapshotRow(*(int(value) for value in row)) for row in self.rows(self.dialect.query(sql))]
 

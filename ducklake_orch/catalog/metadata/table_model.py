@@ -26,12 +26,17 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRow:
-    """A snapshot with the counters that the next commit continues."""
+    """A snapshot with the counters that the next commit continues.
+
+    Attributes:
+        read_at: When it was read, in microseconds, by the catalog's clock if it has one.
+    """
 
     snapshot_id: int
     schema_version: int
     next_catalog_id: int
     next_file_id: int
+    read_at: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,11 @@ class MetadataTransaction:
         self._dropped: list[str] = []
 
     @property
+    def now(self) -> datetime:
+        """The time of the transaction, by the catalog's clock if it has one: those of hosts may be wrong."""
+        return datetime.fromtimestamp(self.latest.read_at / 1e6, UTC)
+
+    @property
     def con(self) -> duckdb.DuckDBPyConnection:
         """The connection, after it has run the statements that wait.
 
@@ -131,7 +136,7 @@ class MetadataTransaction:
         constants, shifts = constants or {}, shifts or {}
         shifted = {source for source, _ in shifts.values()}
         columns = {name: identifier(name) for name in rows.columns if name not in shifted}
-        columns |= {name: _constant(value) for name, value in constants.items()}
+        columns |= {name: self._constant(value) for name, value in constants.items()}
         columns |= {name: f"{identifier(source)} + {offset}" for name, (source, offset) in shifts.items()}
         names = ", ".join(map(identifier, columns))
         if self.dialect.sends_together and rows.arrow is None:
@@ -148,15 +153,18 @@ class MetadataTransaction:
             self._insert_values(table, [values])
             return
         names = ", ".join(map(identifier, values))
-        texts = ", ".join(map(_constant, values.values()))
+        texts = ", ".join(map(self._constant, values.values()))
         self._run(f"INSERT INTO {self.metadata.table_sql(table)} ({names}) VALUES ({texts})")
 
     def _insert_values(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
         """Insert rows with the same columns in the catalog's own SQL."""
-        now = datetime.now(UTC).isoformat()
+        now = self.now.isoformat()
         texts = (", ".join(self._native(now if cell is NOW else cell) for cell in row.values()) for row in rows)
         values = ", ".join(f"({text})" for text in texts)
         self.change(table, f"INSERT INTO {{}} ({', '.join(map(identifier, rows[0]))}) VALUES {values}")
+
+    def _constant(self, value: Any) -> str:
+        return f"TIMESTAMPTZ {literal(self.now.isoformat())}" if value is NOW else literal(value)
 
     def _native(self, value: Any) -> str:
         """Return a value as a literal of the catalog's own SQL."""
@@ -291,7 +299,3 @@ def _shifted(
     for name, (source, offset) in shifts.items():
         values[name] = None if row[source] is None else row[source] + offset
     return values
-
-
-def _constant(value: Any) -> str:
-    return "now()" if value is NOW else literal(value)
