@@ -34,7 +34,7 @@ def current_snapshot(session: Session) -> int:
 
 
 def _seen(session: Session) -> int:
-    """Return the snapshot that a session of a lake sees that the extension does not read."""
+    """Return the snapshot that a session sees, of a lake that the extension does not read."""
     access, con = session.access, session.instance.root
     condition, missing = "true", "No snapshot found"
     if access.snapshot is not None:
