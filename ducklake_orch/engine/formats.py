@@ -6,6 +6,8 @@ from ducklake_orch.errors import CatalogVersionError
 FORMAT = "1.0"
 # The next format, which ducklake-orch reads by its own readers.
 NEWER_FORMAT = "1.1"
+# There, the columns of inlined rows that are not the user's begin so.
+NEWER_PREFIX = "_ducklake_"
 NEWER_REMEDY = (
     "ducklake-orch reads such lakes by its own readers (tables in Python and Spark, files, history, change feed,"
     " health, report, fsck). To write to it, or to query it in DuckDB's SQL, use the program that made it."

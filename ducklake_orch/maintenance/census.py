@@ -277,7 +277,7 @@ def _inlined(metadata: Metadata, existing: set[str], ids: Sequence[int] | None) 
     registry = metadata.table_sql("ducklake_inlined_data_tables")
     registered = metadata.rows(f"SELECT table_id, table_name, schema_version FROM {registry}")
     known = [(int(row[0]), text(row[1]) or "", int(row[2])) for row in registered]
-    begin, end = metadata.life("begin_snapshot"), metadata.life("end_snapshot")
+    begin, end = metadata.of_inlined("begin_snapshot"), metadata.of_inlined("end_snapshot")
     selects = [
         f"select {table_id} as t, {version} as v, count(*) as n, count(case when {end} is null then 1 end) as m,"
         f" min({begin}) as b from {dialect_of(config).table(name)}"

@@ -7,12 +7,13 @@ rows at each snapshot.
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from ducklake_orch import errors
 from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend
-from tests.support.ducklakepy_lakes import SCHEMA, fill, peer_of, plain, some_rows
+from tests.support.ducklakepy_lakes import SCHEMA, Column, Schema, fill, peer_of, plain, some_rows, types
 from tests.support.lakes import MakeLake
 
 on_its_catalogs = pytest.mark.parametrize(
@@ -95,6 +96,49 @@ def test_what_needs_the_extension_is_refused_for_format_1_1(make_lake: MakeLake)
                 print(name, verb())
         latest = peer.rows[max(peer.rows)]
         assert plain(peer.catalog.load_table("main.t").to_arrow()) == plain(lake.read("t")) == plain(latest)
+
+
+@on_its_catalogs
+def test_columns_named_as_those_of_the_catalog_keep_their_values(make_lake: MakeLake) -> None:
+    lake = make_lake(create_if_missing=False)
+    names = ("row_id", "begin_snapshot", "end_snapshot")
+    with peer_of(lake, "1.1") as peer:
+        peer.catalog.create_table("main.t", schema=Schema(*(Column(name, types.Int64Type()) for name in names)))
+        for first in (500, 600):
+            rows = pa.table({name: pa.array(range(first, first + 3), pa.int64()) for name in names})
+            peer.change(lambda table, rows=rows: table.append(rows))
+        peer.change(lambda table: table.delete(pc.field("row_id") == 601))
+        latest = peer.rows[max(peer.rows)]
+        assert plain(lake.read("t")) == plain(latest)
+        assert lake.read("t", columns=["end_snapshot"], where="begin_snapshot = 502").to_pylist() == [
+            {"end_snapshot": 502}
+        ]
+        assert {row["row_id"] for row in lake.changes("t").to_pylist()} == {500, 501, 502, 600, 601, 602}
+        assert [table.rows for table in lake.tables(rows=True)] == [latest.num_rows]
+        assert lake.fsck(deep=True).findings == []
+
+
+@on_its_catalogs
+def test_types_that_duckdb_lacks_do_not_prevent_reads(make_lake: MakeLake) -> None:
+    lake = make_lake(create_if_missing=False)
+    columns = {"i": types.Int64Type(), "f": types.Float32Type(), "ns": types.TimestampTzNsType(), "n": types.NullType()}
+    with peer_of(lake, "1.1") as peer:
+        peer.catalog.create_table("main.t", schema=Schema(*(Column(name, kind) for name, kind in columns.items())))
+        at = datetime(2024, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+        for count in (2, 50):
+            rows = {
+                "i": pa.array([7] * count, pa.int64()),
+                "f": pa.array([0.1] * count, pa.float32()),
+                "ns": pa.array([at] * count, pa.timestamp("ns", "UTC")),
+                "n": pa.nulls(count),
+            }
+            peer.change(lambda table, rows=rows: table.append(pa.table(rows)))
+        found = lake.read("t")
+        assert found["ns"].to_pylist() == [at] * 52
+        assert found["n"].null_count == 52
+        assert lake.read("t", columns=["i"], where="i = 7").num_rows == 52
+        assert lake.table("t").schema() is not None
+        assert lake.fsck(deep=True).findings == []
 
 
 @on_its_catalogs

@@ -33,8 +33,8 @@ _LOAD = """
 
 
 _VARIANTS = "SELECT DISTINCT column_id FROM ducklake_column WHERE column_type = 'variant'"
-# Types that Parquet lacks: DuckDB stores 128-bit integers as DOUBLE, and variants and geometries in parts.
-_STORED_OTHERWISE = ("int128", "uint128", "variant", "geometry")
+# Types that Parquet or DuckDB lacks: DuckDB stores 128-bit integers as DOUBLE, and variants and geometries in parts.
+_STORED_OTHERWISE = ("int128", "uint128", "variant", "geometry", "null", "timestamptz_ns")
 
 
 def read_footers(copy: LocalCopy, which: str = "true") -> None:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import duckdb
 
-from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type, with_plain_names
+from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type
 from ducklake_orch.config.lake import LakeConfig
+from ducklake_orch.engine.formats import NEWER_PREFIX
 from ducklake_orch.engine.quoting import identifier, literal
 from ducklake_orch.engine.snapshots import metadata
 
@@ -28,18 +29,18 @@ def copy_inlined(con: duckdb.DuckDBPyConnection, config: LakeConfig, tables: Map
         source, table = metadata(config, name), literal(name)
         if data != name and (parts := data.split("_"))[0].isdigit() and parts[-1].isdigit() and len(parts) == 2:
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {parts[0]})")
-            if "_ducklake_row_id" in tables[name]:
-                source = with_plain_names(source)
-            life = "row_id, begin_snapshot, end_snapshot"
+            prefix = NEWER_PREFIX if f"{NEWER_PREFIX}row_id" in tables[name] else ""
+            life = ", ".join(f"{prefix}{column}" for column in ("row_id", "begin_snapshot", "end_snapshot"))
             con.execute(f"INSERT INTO inlined_row SELECT {parts[0]}, {table}, {life} FROM {source}")
-            _copy_bounds(con, source, int(parts[0]), int(parts[1]), tables[name])
+            live = f"{source} WHERE {prefix}end_snapshot IS NULL"
+            _copy_bounds(con, live, int(parts[0]), int(parts[1]), tables[name])
         elif delete != name and delete.isdigit():
             con.execute(f"INSERT INTO inlined_table VALUES ({table}, {delete})")
             con.execute(f"INSERT INTO inlined_delete SELECT {delete}, file_id, row_id, begin_snapshot FROM {source}")
 
 
 def _copy_bounds(
-    con: duckdb.DuckDBPyConnection, source: str, table_id: int, version: int, types: Mapping[str, str]
+    con: duckdb.DuckDBPyConnection, live: str, table_id: int, version: int, types: Mapping[str, str]
 ) -> None:
     """Copy the bounds of the live rows of one schema version."""
     columns = con.execute(f"""
@@ -56,7 +57,7 @@ def _copy_bounds(
     if facts:
         con.execute(
             f"INSERT INTO inlined_stats SELECT {table_id}, f.id, f.least, f.most, f.vals, f.nulls, f.nan"
-            f" FROM (SELECT unnest([{', '.join(facts)}]) AS f FROM {source} WHERE end_snapshot IS NULL"
+            f" FROM (SELECT unnest([{', '.join(facts)}]) AS f FROM {live}"
             " HAVING count(*) > 0)"
         )
 

@@ -21,7 +21,8 @@ MACROS = [
     # Whether one bound is less than another, as values of the column's type; NULL if they cannot be compared.
     r"""CREATE TEMP MACRO is_less(kind, value, other) AS CASE
         WHEN regexp_full_match(kind, 'u?int\d+') THEN TRY_CAST(value AS HUGEINT) < TRY_CAST(other AS HUGEINT)
-        WHEN kind IN ('float32', 'float64') THEN TRY_CAST(value AS DOUBLE) < TRY_CAST(other AS DOUBLE)
+        WHEN kind = 'float32' THEN TRY_CAST(value AS FLOAT) < TRY_CAST(other AS FLOAT)
+        WHEN kind = 'float64' THEN TRY_CAST(value AS DOUBLE) < TRY_CAST(other AS DOUBLE)
         WHEN kind IN ('varchar', 'json') THEN value < other
         WHEN kind = 'boolean' THEN TRY_CAST(value AS BOOLEAN) < TRY_CAST(other AS BOOLEAN)
         WHEN kind = 'date' THEN TRY_CAST(value AS DATE) < TRY_CAST(other AS DATE)

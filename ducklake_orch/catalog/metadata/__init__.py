@@ -90,7 +90,6 @@ if TYPE_CHECKING:
         live,
         reading,
         reading_shared,
-        with_plain_names,
     )
     from ducklake_orch.catalog.metadata.staged_rows import Relation
     from ducklake_orch.catalog.metadata.table_history import TableHistory

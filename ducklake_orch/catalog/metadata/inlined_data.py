@@ -93,7 +93,7 @@ def versions_of(
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
     """Return the query for the number of inlined rows that are live at a snapshot."""
-    return f"SELECT count(*) FROM {metadata.table_sql(inlined.name)} WHERE {live(at)}"
+    return f"SELECT count(*) FROM {metadata.table_sql(inlined.name)} WHERE {metadata.live_inlined(at)}"
 
 
 def count_inlined(metadata: Metadata, table: TableDef, at: int) -> int:
@@ -144,7 +144,8 @@ def _rows(
         free_column_name("__ducklake_orch_end", columns),
     )
     past_columns = {column.column_id: column for column in history.columns(inlined.schema_version)}
-    select, stored = [], ["row_id", "begin_snapshot"]
+    internal = [f"{metadata.of_inlined(name)} AS {name}" for name in ("row_id", "begin_snapshot", "end_snapshot")]
+    select, stored = [], list[str]()
     for column in columns:
         old = past_columns.get(column.column_id)
         value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
@@ -153,11 +154,10 @@ def _rows(
     select += [f"row_id AS {row_id}", f"begin_snapshot AS {snapshot}"]
     if ends:
         select.append(f"end_snapshot AS {end}")
-        stored.append("end_snapshot")
     # Materialize the rows before any condition applies: DuckDB pushes some conditions down to PostgreSQL that it then
     # cannot write as SQL.
-    rows = f"SELECT {', '.join(stored)} FROM {metadata.table_sql(inlined.name)} WHERE {condition}"
-    sql = f"WITH stored AS MATERIALIZED ({rows}) SELECT {', '.join(select)} FROM stored"
+    rows = f"SELECT {', '.join([*internal, *stored])} FROM {metadata.table_sql(inlined.name)}"
+    sql = f"WITH stored AS MATERIALIZED (FROM ({rows}) WHERE {condition}) SELECT {', '.join(select)} FROM stored"
     return InlinedRows(inlined.name, inlined.schema_version, sql, row_id, snapshot, end)
 
 

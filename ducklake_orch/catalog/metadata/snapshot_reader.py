@@ -4,7 +4,6 @@ The entry point is `reading`, which gives a `Metadata`. The number of queries is
 number of tables and files.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import Any
@@ -23,14 +22,12 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.formats import FORMAT, NEWER_FORMAT
+from ducklake_orch.engine.formats import FORMAT, NEWER_FORMAT, NEWER_PREFIX
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.engine.session import Session, open_metadata
 from ducklake_orch.engine.snapshots import metadata
 from ducklake_orch.errors import CatalogVersionError, DuckLakeOrchError, ObjectNotFoundError
 
-# The columns of a table of inlined rows that say which row it is, and in which snapshots it exists.
-_LIFE = ("row_id", "begin_snapshot", "end_snapshot")
 # Values by key, scope (None for the lake, `schema` or `table`) and the id of that.
 Settings = Mapping[tuple[str, str | None, int | None], str]
 
@@ -56,15 +53,17 @@ class Metadata:
         return self._con
 
     def table_sql(self, name: str) -> str:
-        """Return a metadata table as what follows FROM: its qualified name, if its columns have the names of 1.0."""
-        table = metadata(self.config, name)
-        if not re.match(r"ducklake_inlined_data_\d", name) or self.format == FORMAT:
-            return table
-        return with_plain_names(table)
+        """Return the qualified name of a metadata table."""
+        return metadata(self.config, name)
 
-    def life(self, column: str) -> str:
-        """Return the lake's name for a column of `row_id`, `begin_snapshot` and `end_snapshot` of inlined rows."""
-        return column if self.format == FORMAT else f"_ducklake_{column}"
+    def of_inlined(self, column: str) -> str:
+        """Return the name of a column that tables of inlined rows have besides the user's: `row_id`, for example."""
+        return column if self.format == FORMAT else f"{NEWER_PREFIX}{column}"
+
+    def live_inlined(self, at: int) -> str:
+        """Return the SQL condition for inlined rows that are live at a snapshot."""
+        begin, end = self.of_inlined("begin_snapshot"), self.of_inlined("end_snapshot")
+        return f"{begin} <= {at} AND ({end} IS NULL OR {end} > {at})"
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query."""
@@ -330,12 +329,6 @@ def folder_name(*names: str) -> str:
     name = names[-1]
     plain = name.isascii() and name.replace("_", "").isalnum()
     return f"{name}/" if plain else f"{uuid5(NAMESPACE_URL, change_tokens.quoted_path(*names))}/"
-
-
-def with_plain_names(inlined: str) -> str:
-    """Return a table of inlined rows of a lake of format 1.1 with the column names of 1.0, as what follows FROM."""
-    renamed = ", ".join(f"_ducklake_{column} AS {column}" for column in _LIFE)
-    return f"(SELECT * RENAME ({renamed}) FROM {inlined})"
 
 
 def live(at: int, alias: str | None = None) -> str:

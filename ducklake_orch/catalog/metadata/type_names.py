@@ -48,6 +48,8 @@ _DUCKDB = {
     "geometry": "GEOMETRY",
     "variant": "VARIANT",
 }
+# Types of format 1.1 that DuckDB 1.5 does not have, each with the one that its values are read as: to microseconds.
+_NEWER = {"null": '"NULL"', "timestamptz_ns": "TIMESTAMP WITH TIME ZONE"}
 # DuckDB's key, in FIELD_IDS, for the id of a column that has nested columns.
 _FIELD_ID = "__duckdb_field_id"
 _DUCKLAKE = {duckdb: ducklake for ducklake, duckdb in _DUCKDB.items() if ducklake != "timestamp_us"}
@@ -64,7 +66,7 @@ def duckdb_type(column: ColumnDef) -> str:
         case "map":
             key, value = column.children
             return f"MAP({duckdb_type(key)}, {duckdb_type(value)})"
-    return _DUCKDB.get(column.type, column.type.upper())
+    return _DUCKDB.get(column.type) or _NEWER.get(column.type, column.type.upper())
 
 
 def judged_by_rows(name: str, kind: str) -> str:

@@ -224,7 +224,7 @@ def _check_name(session: Session, selection: Selection) -> None:
 def _query(con: duckdb.DuckDBPyConnection, session: Session, selection: Selection) -> str:
     source = selection.table.sql(session.config.alias)
     if session.instance.without_extension:
-        source = f"({own_query(session, selection.table)})"
+        source = f"({own_query(session, selection.table, selection.columns, selection.where)})"
     described = con.execute(f"FROM {source} LIMIT 0").description
     typed_names = [(column[0], str(column[1])) for column in described]
     names = {folded(name): name for name, _ in typed_names}

@@ -76,7 +76,7 @@ def _counts_in_catalog(metadata: Metadata, at: int) -> Iterator[str]:
     existing = set(metadata.dialect.names(metadata.con, "ducklake_inlined_"))
     registry = metadata.rows(f"SELECT table_id, table_name FROM {metadata.table_sql('ducklake_inlined_data_tables')}")
     selects = [
-        f"select {int(table_id)} as t, count(*) as n, 0 as unclear from {table(name)} where {live(at)}"
+        f"select {int(table_id)} as t, count(*) as n, 0 as unclear from {table(name)} where {metadata.live_inlined(at)}"
         for table_id, name in ((number, text(value) or "") for number, value in registry)
         if name in existing
     ]
