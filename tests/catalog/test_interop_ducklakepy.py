@@ -13,7 +13,7 @@ import pytest
 
 from ducklake_orch import errors
 from tests.support.backends import LOCAL, POSTGRES, SQLITE, Backend
-from tests.support.ducklakepy_lakes import SCHEMA, Column, Schema, fill, peer_of, plain, some_rows, types
+from tests.support.ducklakepy_lakes import SCHEMA, Column, Schema, append, fill, peer_of, plain, some_rows, types
 from tests.support.lakes import MakeLake
 
 on_its_catalogs = pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_columns_named_as_those_of_the_catalog_keep_their_values(make_lake: Make
         peer.catalog.create_table("main.t", schema=Schema(*(Column(name, types.Int64Type()) for name in names)))
         for first in (500, 600):
             rows = pa.table({name: pa.array(range(first, first + 3), pa.int64()) for name in names})
-            peer.change(lambda table, rows=rows: table.append(rows))
+            peer.change(append(rows))
         peer.change(lambda table: table.delete(pc.field("row_id") == 601))
         latest = peer.rows[max(peer.rows)]
         assert plain(lake.read("t")) == plain(latest)
@@ -132,7 +132,7 @@ def test_types_that_duckdb_lacks_do_not_prevent_reads(make_lake: MakeLake) -> No
                 "ns": pa.array([at] * count, pa.timestamp("ns", "UTC")),
                 "n": pa.nulls(count),
             }
-            peer.change(lambda table, rows=rows: table.append(pa.table(rows)))
+            peer.change(append(pa.table(rows)))
         found = lake.read("t")
         assert found["ns"].to_pylist() == [at] * 52
         assert found["n"].null_count == 52

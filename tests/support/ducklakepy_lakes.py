@@ -19,6 +19,7 @@ from ducklakepy import partitioning, types
 from ducklakepy.expressions import col
 from ducklakepy.schema import Column, Schema
 
+__all__ = ["SCHEMA", "Column", "Peer", "Schema", "append", "fill", "peer_of", "plain", "some_rows", "types"]
 Change = Callable[[Any], object]
 SCHEMA = Schema(
     Column("id", types.Int64Type()),
@@ -39,6 +40,10 @@ def some_rows(first: int, end: int, **renamed: str) -> pa.Table:
         }
     )
     return table.rename_columns([renamed.get(name, name) for name in table.column_names])
+
+
+def append(rows: pa.Table) -> Change:
+    return lambda table: table.append(rows)
 
 
 def plain(rows: pa.Table) -> list[str]:
