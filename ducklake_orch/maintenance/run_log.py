@@ -150,9 +150,9 @@ def note_begin(config: LakeConfig, run_id: str) -> None:
     def work(transaction: MetadataTransaction) -> None:
         now = transaction.dialect.now_sql()
         transaction.change(TABLE.name, f"UPDATE {{}} SET status = 'died' WHERE status = '{RUNNING}'")
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE started_at < {now} - {_KEPT_US}")
         # The answer to an earlier attempt may have been lost.
-        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE run_id = {literal(run_id)}")
+        condition = f"started_at < {now} - {_KEPT_US} OR run_id = {literal(run_id)}"
+        transaction.change(TABLE.name, f"DELETE FROM {{}} WHERE {condition}")
         owner = ", ".join(map(literal, (run_id, socket.gethostname()[:200], os.getpid())))
         values = f"{owner}, {now}, NULL, {literal(RUNNING)}, NULL"
         transaction.change(TABLE.name, f"INSERT INTO {{}} ({_COLUMNS}) VALUES ({values})")

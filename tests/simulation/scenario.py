@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tests.simulation.check import problems_of
 from tests.simulation.operations import Operation
@@ -41,8 +40,15 @@ class Scenario:
             [Operation(self.seed, number, by_engine=place.has_engine and worker == 0) for number in share]
             for worker, share in enumerate(self.shares)
         ]
-        faults: Any = {"drop": place.drop, "late": place.late, "wrong_clocks": place.has_clock}
-        run = Scheduler(place.config, shares, self.seed, stops=self.stops, **faults).run()
+        run = Scheduler(
+            place.config,
+            shares,
+            self.seed,
+            stops=self.stops,
+            drop=place.drop,
+            late=place.late,
+            wrong_clocks=place.has_clock,
+        ).run()
         if not run.problems:
             operations = {operation.number: operation for share in shares for operation in share}
             run.problems = in_child(lambda: problems_of(place.config, _FIRST_SNAPSHOT, operations, run.outcomes))

@@ -17,6 +17,7 @@ TOKEN = (
 # All that the engine can read in `changes_made`.
 CHANGES = rf"(?:{TOKEN}(?:,{TOKEN})*,?)?"
 
+_FORMAT_ROW = "(SELECT max(value) AS value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)"
 _BETWEEN_COMMAS = re.compile(rf'(?:[^",]|{_NAME})+')
 
 
@@ -35,7 +36,7 @@ FORMAT_CHECKS = [
         " with `automatic_migration=True`.",
         sql=f"""
             SELECT NULL, NULL, 'the catalog says ' || coalesce('format ' || value, 'no format')
-            FROM (SELECT max(value) AS value FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)
+            FROM {_FORMAT_ROW}
             WHERE value IS NULL OR value NOT IN ('{FORMAT}', '{NEWER_FORMAT}')""",
     ),
     Check(
@@ -107,7 +108,7 @@ CHECKS = [
         sql=f"""
             SELECT NULL, NULL, 'snapshot ' || snapshot_id || ': ' || left(changes_made, 200)
             FROM ducklake_snapshot_changes WHERE NOT regexp_full_match(changes_made, $${CHANGES}$$, 'i')
-                 AND '{FORMAT}' = (SELECT max(value) FROM ducklake_metadata WHERE key = 'version' AND scope IS NULL)""",
+                 AND '{FORMAT}' = (FROM {_FORMAT_ROW})""",
     ),
     _behind(
         "next_file_id",

@@ -21,7 +21,7 @@ from ducklake_orch.catalog.metadata.table_reader import build_columns, read_tabl
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.error_classes import classified, classify
 from ducklake_orch.engine.formats import FORMAT, NEWER_FORMAT, NEWER_PREFIX
 from ducklake_orch.engine.quoting import TableName, folded
 from ducklake_orch.engine.session import Session, open_metadata
@@ -62,8 +62,7 @@ class Metadata:
 
     def live_inlined(self, at: int) -> str:
         """Return the SQL condition for inlined rows that are live at a snapshot."""
-        begin, end = self.of_inlined("begin_snapshot"), self.of_inlined("end_snapshot")
-        return f"{begin} <= {at} AND ({end} IS NULL OR {end} > {at})"
+        return _live(at, self.of_inlined(""))
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a query."""
@@ -310,15 +309,9 @@ def reading_shared(config: LakeConfig, doing: str) -> Iterator[Metadata | None]:
     if not dialect_of(config).attached_by_one_process or config.automatic_migration or not (path and path.exists()):
         yield None
         return
-    failure: DuckLakeOrchError | None = None
-    with open_metadata(config, trusted=True) as con:
-        try:
-            reader = Metadata(con.unwrap(), config)
-            yield reader if reader.dialect.exists(con.unwrap(), "ducklake_snapshot") else None
-        except duckdb.Error as error:
-            failure = classify(error, config, f"{doing} failed")
-    if failure is not None:
-        raise failure
+    with open_metadata(config, trusted=True) as con, classified(config, f"{doing} failed"):
+        reader = Metadata(con.unwrap(), config)
+        yield reader if reader.dialect.exists(con.unwrap(), "ducklake_snapshot") else None
 
 
 def folder_name(*names: str) -> str:
@@ -333,7 +326,10 @@ def folder_name(*names: str) -> str:
 
 def live(at: int, alias: str | None = None) -> str:
     """Return the SQL condition for rows that are live at a snapshot."""
-    prefix = f"{alias}." if alias else ""
+    return _live(at, f"{alias}." if alias else "")
+
+
+def _live(at: int, prefix: str) -> str:
     return f"{prefix}begin_snapshot <= {at} AND ({prefix}end_snapshot IS NULL OR {prefix}end_snapshot > {at})"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ducklake_orch.catalog.metadata import duckdb_type, reading
-from ducklake_orch.catalog.parquet import footers_of, rows_sql, stored_columns
+from ducklake_orch.catalog.parquet import footers_of, rows_sql
 from ducklake_orch.catalog.scan.scan_plan import ScanPlan, plan_scan
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
 from ducklake_orch.engine.formats import NEWER_FORMAT, NEWER_REMEDY
@@ -33,10 +33,8 @@ def own_query(session: Session, name: TableName, columns: Sequence[str] | None, 
         names = ", ".join(identifier(column.name) for column in plan.needed)
         parts = [f"SELECT {names} FROM ({inlined.sql})" for inlined in plan.inlined]
         for file in plan.files:
-            mapping = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-            stored = stored_columns(plan.needed, footers[file.path], mapping, file.path)
-            deleted = plan.inlined_deletes.get(file.data_file_id, ())
-            parts.append(rows_sql(file, footers[file.path], stored, at, deleted))
+            footer, deleted = footers[file.path], plan.inlined_deletes.get(file.data_file_id, ())
+            parts.append(rows_sql(file, footer, plan.stored(file, footer), at, deleted))
         return " UNION ALL ".join([_no_rows(plan), *parts])
 
 

@@ -26,7 +26,7 @@ from ducklake_orch.catalog.metadata import (
     text,
     truth,
 )
-from ducklake_orch.catalog.parquet import count_rows, read_vectors
+from ducklake_orch.catalog.parquet import FileColumn, StoredColumn, count_rows, read_vectors, stored_columns
 from ducklake_orch.catalog.scan.live_files import LiveFiles
 from ducklake_orch.catalog.scan.predicate import OrderKey, Predicate, parse_order, parse_predicate
 from ducklake_orch.config.nearest import nearest
@@ -63,6 +63,11 @@ class ScanPlan:
     inlined_deletes: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     mappings: Mapping[int, tuple[MappedName, ...]] = field(default_factory=dict)
     layouts: Mapping[int, tuple[ColumnDef, ...]] = field(default_factory=dict)
+
+    def stored(self, file: DataFile, footer: tuple[FileColumn, ...]) -> tuple[StoredColumn, ...]:
+        """Return how a file with these columns stores the needed ones."""
+        names = None if file.mapping_id is None else self.mappings[file.mapping_id]
+        return stored_columns(self.needed, footer, names, file.path)
 
 
 def plan_scan(

@@ -19,7 +19,6 @@ from ducklake_orch.catalog.parquet import (
     placed_rows_sql,
     read_versions,
     short,
-    stored_columns,
 )
 from ducklake_orch.catalog.scan import ScanPlan
 from ducklake_orch.catalog.writing import Lent, Loss, integers, write_delete_files
@@ -136,14 +135,8 @@ def placed_sql(plan: ScanPlan, file: DataFile, hits: MatchedPositions) -> str:
         unread = [data_file for data_file in plan.files if data_file.path not in hits.footers]
         hits.footers |= footers_of(hits.con, unread, plan.layouts)
     footer = hits.footers[file.path]
-    names = None if file.mapping_id is None else plan.mappings[file.mapping_id]
-    return placed_rows_sql(
-        file,
-        footer,
-        stored_columns(plan.needed, footer, names, file.path),
-        plan.snapshot,
-        plan.inlined_deletes.get(file.data_file_id, ()),
-    )
+    deleted = plan.inlined_deletes.get(file.data_file_id, ())
+    return placed_rows_sql(file, footer, plan.stored(file, footer), plan.snapshot, deleted)
 
 
 class DuckDBFinder:
