@@ -90,7 +90,7 @@ class DuckLake(
             >>> lake.execute(["BEGIN", "DELETE FROM orders WHERE id = 1", "COMMIT"]).raise_for_error().executed
             3
         """
-        from ducklake_orch.catalog.transactions import draft_sql
+        from ducklake_orch.catalog import transactions
         from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.execute import execute, only_reads
         from ducklake_orch.engine.execute_request import Request
@@ -103,7 +103,9 @@ class DuckLake(
             # The file is open to one writer or to many readers.
             read_only = read_only or only_reads(commands)
         snapshot = lake._snapshot_of(tag, snapshot, as_of)
-        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of), draft_sql)
+        access = lake._pin(read_only, snapshot, as_of)
+        # The modules of drafts are imported only where statements run in them: that takes a tenth of a second.
+        return execute(lake.config, commands, request, access, lambda *draft: transactions.draft_sql(*draft))
 
     @staticmethod
     def list_lakes(catalog: Catalog | str) -> list[LakeEntry]:

@@ -155,7 +155,13 @@ class LakeTransaction:
 
 def commit(session: Session, write: Write, work: Callable[[Session], T], *, settle: bool = True) -> T:
     """Run statements of the extension in their own transaction; every attempt calls `work` again."""
-    return commit_through(LakeTransaction, session, write, lambda transaction: work(transaction.session), settle=settle)
+
+    def on_all_threads(transaction: LakeTransaction) -> T:
+        with session.instance.all_threads():
+            return work(transaction.session)
+
+    with session.instance.one_thread():
+        return commit_through(LakeTransaction, session, write, on_all_threads, settle=settle)
 
 
 def commit_through(

@@ -134,6 +134,7 @@ class _Run:
         self._open_draft = open_draft
         # Of all commands: a prepared statement names its tables in another command.
         self._texts = texts
+        self._scrub = session.config.scrubber
         # The transaction that the commands began themselves, while it is open.
         self._open: Write | None = None
         self._begun_at = 0
@@ -337,7 +338,7 @@ class _Run:
     def _run(self, index: int, command: Command) -> CommandResult:
         if self._limit.struck:
             raise self._limit.error()
-        con, scrub = self._session.con, self._session.config.scrubber
+        con = self._session.con
         self._execute(index, command)
         description = con.description or []
         names = _unique([str(column[0]) for column in description])
@@ -348,7 +349,7 @@ class _Run:
         except duckdb.Error:
             raise
         except Exception as error:  # DuckDB's client passes on Python's error for a value it cannot represent
-            reason = scrub(f"{type(error).__name__}: {error}")
+            reason = self._scrub(f"{type(error).__name__}: {error}")
             raise StatementError(f"Command {index}: a value of the result has no Python form ({reason}).") from None
         affected = None
         if command.kind in ("dml", "ddl") and names == ["Count"] and len(rows) <= 1:
@@ -383,7 +384,7 @@ class _Run:
         return None if params is None else list(params)
 
     def _done(self, index: int, command: Command) -> CommandResult:
-        sql = redact(command.sql, self._session.config.scrubber)
+        sql = redact(command.sql, self._scrub)
         return CommandResult(index=index, sql=sql, kind=command.kind, status="ok")
 
     def _failed(self, index: int, command: Command, error: Exception) -> CommandResult:

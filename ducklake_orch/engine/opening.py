@@ -98,10 +98,12 @@ def _loads_cryptography(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> b
 
     DuckDB itself can only decrypt.
     """
-    if config.encrypted or not dialect_of(config).attaches_lake:
+    dialect = dialect_of(config)
+    if config.encrypted or not dialect.attaches_lake:
         return False
-    options = dialect_of(config).attached("ducklake_metadata")
-    if not con.execute(f"SELECT 1 FROM {options} WHERE key = 'encrypted' AND value = 'true'").fetchall():
+    # By the catalog's own SQL: DuckDB's would first list the tables of the catalog.
+    option = f"select 1 as n from {dialect.table('ducklake_metadata')} m where m.key = 'encrypted' and m.value = 'true'"
+    if not con.execute(dialect.query(option)).fetchall():
         return False
     try:
         load_extension(con, "httpfs")

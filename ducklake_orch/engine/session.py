@@ -92,7 +92,11 @@ class Session:
         timeout = self.config.lock_timeout.total_seconds()
         if self.remaining is not None:
             timeout = min(timeout, self.remaining)
-        with waiting(catalog_queue(self.config, self.instance).hold(purpose, timeout)) as self._lock_check:
+        with contextlib.ExitStack() as held:
+            # With more threads, one of them waits for the server and another keeps a processor busy meanwhile.
+            with self.instance.one_thread():
+                lock = waiting(catalog_queue(self.config, self.instance).hold(purpose, timeout))
+                self._lock_check = held.enter_context(lock)
             try:
                 yield self._lock_check
             finally:

@@ -287,11 +287,11 @@ class LakeBase:
 
     def _snapshot_of(self, tag: str | None, snapshot: int | None, as_of: datetime | str | None) -> int | None:
         """Return the snapshot that has a tag; without a tag, the given one."""
+        if tag is None:
+            return snapshot
         from ducklake_orch.catalog.lifecycle import tagged_snapshot
         from ducklake_orch.catalog.metadata import reading
 
-        if tag is None:
-            return snapshot
         if not isinstance(tag, str):
             raise ConfigError(f"`tag` = {tag!r} is not a name.", remedy="Give the name of a snapshot.")
         if snapshot is not None or as_of is not None:

@@ -223,6 +223,9 @@ def main() -> None:
     runs = parser.parse_args().runs
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
+        # Compiled modules are kept, as in most environments.
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
         bench_connect(Path(folder), runs)
         bench_inserts(Path(folder), runs)
     print(f"\n{runs} runs in {time.monotonic() - started:.0f} s")

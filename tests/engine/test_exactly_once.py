@@ -109,7 +109,7 @@ def test_a_retry_on_a_new_connection_fails_if_session_variables_are_lost(proxied
 
 
 def test_a_server_lost_after_the_last_command_hides_no_result(proxied_lake: ProxiedLake) -> None:
-    proxied_lake.proxy.lose_answer_to(b"SELECT c.s, c.m", stay_down=True)
+    proxied_lake.proxy.lose_answer_to(b"SELECT n.snapshots", stay_down=True)
     result = proxied_lake.proxied.execute("INSERT INTO t VALUES (1)")
     assert result.raise_for_error().commands[0].affected_rows == 1
     assert result.lake["latest_snapshot"] is None

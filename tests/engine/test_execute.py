@@ -243,6 +243,17 @@ def test_the_time_limit_includes_the_wait_for_the_lock(lake: DuckLake) -> None:
     assert results[0].duration_s < 10
 
 
+def test_writes_run_on_all_threads_though_waits_and_commits_use_one(lake: DuckLake) -> None:
+    three = DuckLake(lake.config.model_copy(update={"threads": 3}))
+    threads = "current_setting('threads')"
+    insert = f"INSERT INTO t (i) SELECT {threads}"
+    three.execute([insert, "INSERT INTO missing VALUES (1)", f"SELECT {threads}"], on_error="continue")
+    three.execute([insert, insert], atomic=True).raise_for_error()
+    assert three.execute(["BEGIN", insert, "COMMIT", f"SELECT {threads} AS n"]).rows == [{"n": 3}]
+    assert three.execute(f"SELECT {threads} AS n").rows == [{"n": 3}]
+    assert three.execute("SELECT DISTINCT i FROM t").rows == [{"i": 3}]
+
+
 def test_a_statement_that_changes_no_row_creates_no_snapshot(lake: DuckLake) -> None:
     (command,) = lake.execute("DELETE FROM t WHERE i = 12345").raise_for_error().commands
     assert command.snapshot_after == command.snapshot_before == lake.snapshots(1)[0].snapshot_id

@@ -18,8 +18,11 @@ KILL = "kill"
 DROP = "drop all connections"
 LATE = "late commit"  # the connection ends, and COMMIT reaches the server some steps later
 # A worker that has not stopped again after this time waits for a lock of the database: the others go on.
-_BLOCKED_S, _BLOCKED_BY_LOCK_S = 0.2, 0.005
+_BLOCKED_S, _BLOCKED_BY_LOCK_S = 1, 0.005
 _HANGS_S = 60
+# A worker that was started takes part after so many steps of the others. It loads the engine meanwhile: how long that
+# takes must not decide who comes next.
+_STEPS_TO_START = 20
 _WAITS_FOR_LOCK = ("pg_advisory_xact_lock", "get_lock(")
 # How likely each fault is at a stop, by the kind of the stop, in good weather.
 _FAULTS = {
@@ -68,6 +71,7 @@ class _Worker:
     place: str | None = None
     stops: int = 0
     lives: int = 0
+    starts_at: int | None = None  # the step at which it takes part, until then
     was_killed: bool = False  # in the operation that it runs
 
 
@@ -119,7 +123,8 @@ class Scheduler:
         return self._run
 
     def _step(self, active: Sequence[_Worker]) -> None:
-        ready = [worker for worker in active if worker.place is not None]
+        self._let_in(active)
+        ready = [worker for worker in active if worker.place is not None and worker.starts_at is None]
         if self._late and self._late.held and (not ready or self._order.random() < _ARRIVES):
             self._late.deliver()
         if not ready:
@@ -150,6 +155,18 @@ class Scheduler:
         if fault == LATE and self._late:
             self._late.let_pass()
         self._hear(self._workers, 0)
+
+    def _let_in(self, active: Sequence[_Worker]) -> None:
+        """Wait for the first stop of workers that take part from now on; if no other is ready, of the next one."""
+        starting = [worker for worker in active if worker.starts_at is not None]
+        steps = len(self._run.log)
+        if starting and not any(worker.place is not None and worker.starts_at is None for worker in active):
+            steps = max(steps, min(worker.starts_at or 0 for worker in starting))
+        for worker in starting:
+            if (worker.starts_at or 0) <= steps:
+                worker.starts_at = None
+                if worker.place is None:
+                    self._hear([worker], _HANGS_S)
 
     def _fault(self, worker: _Worker, place: str) -> str:
         if self._stops is not None and (worker.number, worker.stops) not in self._stops:
@@ -207,6 +224,7 @@ class Scheduler:
         worker.pipe, theirs = Pipe()
         seed = f"{self._seed} {worker.number} {worker.lives}"
         worker.lives += 1
+        worker.starts_at = len(self._run.log) + _STEPS_TO_START
         worker.process = start(self._config, worker.left, theirs, seed, wrong_clock=self._wrong_clocks)
         theirs.close()
 
