@@ -64,6 +64,20 @@ CHECKS = [
             WHERE end_snapshot IS NULL GROUP BY table_id, row_id HAVING count(*) > 1""",
     ),
     Check(
+        "inlined-row-damaged",
+        "error",
+        "Readers do not see the row, or they see it although it is deleted; flush and maintenance fail.",
+        "Restore the table from a backup of the metadata database, or correct the value: an inlined row has a row id and"
+        " the snapshot in which it begins, an inlined delete also the id of the file.",
+        sql="""
+            SELECT table_id, NULL, count(*) || ' rows of ' || table_name || ' lack a row id or a snapshot'
+            FROM inlined_row WHERE row_id IS NULL OR begin_snapshot IS NULL GROUP BY table_id, table_name
+            UNION ALL
+            SELECT table_id, NULL, count(*) || ' rows of ducklake_inlined_delete_' || table_id
+                   || ' lack a file id, a row id or a snapshot'
+            FROM inlined_delete WHERE file_id IS NULL OR row_id IS NULL OR begin_snapshot IS NULL GROUP BY table_id""",
+    ),
+    Check(
         "inlined-table-of-former-columns",
         "warning",
         "A small INSERT by a program that inlines rows fails, or loses the values of new columns.",

@@ -13,6 +13,7 @@ from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.connection import LakeConnection
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.error_classes import classify
+from ducklake_orch.engine.formats import NEWER_FORMAT, NEWER_PREFIX
 from ducklake_orch.errors import CatalogDamagedError, DuckLakeOrchError
 
 Connection = duckdb.DuckDBPyConnection | LakeConnection
@@ -49,6 +50,8 @@ _REQUIRED = {
     "ducklake_tag": "object_id begin_snapshot key",
     "ducklake_view": "view_id begin_snapshot schema_id view_name sql",
 }
+# The same for the tables of inlined rows and deletes, by how their names begin.
+_REQUIRED_INLINED = {"data": "row_id begin_snapshot", "delete": "file_id row_id begin_snapshot"}
 # Columns that hold the id of a row in another table: the columns, that table, and its columns.
 _REFERENCES = [
     ("ducklake_column", "table_id", "ducklake_table", "table_id"),
@@ -103,11 +106,22 @@ def _named(config: LakeConfig, doing: str, cursor: Cursor) -> CatalogDamagedErro
     return None
 
 
+def _inlined(con: Connection, config: LakeConfig) -> Iterator[tuple[str, str]]:
+    dialect = dialect_of(config)
+    version = f"select m.value from {dialect.table('ducklake_metadata')} m where m.key = 'version'"
+    newer = con.execute(dialect.query(version)).fetchall() == [(NEWER_FORMAT,)]
+    for kind, columns in _REQUIRED_INLINED.items():
+        for name in dialect.names(con, f"ducklake_inlined_{kind}_"):
+            if name != "ducklake_inlined_data_tables":
+                prefix = NEWER_PREFIX if newer and kind == "data" else ""
+                yield name, " ".join(f"{prefix}{column}" for column in columns.split())
+
+
 def damaged_cells(con: Connection, config: LakeConfig) -> list[str]:
     """Return the values that cannot be right: of another type than their column, missing, or unknown ids."""
     dialect = dialect_of(config)
     cells = dialect.mistyped_cells(con)
-    for table, required in _REQUIRED.items():
+    for table, required in [*_REQUIRED.items(), *_inlined(con, config)]:
         columns = required.split()
         nulls = ", ".join(f"sum(case when t.{column} is null then 1 else 0 end)" for column in columns)
         rows = con.execute(dialect.query(f"select {nulls} from {dialect.table(table)} t")).fetchall()

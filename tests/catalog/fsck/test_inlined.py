@@ -1,6 +1,9 @@
 """Tables of inlined rows, and their registry."""
 
+import pytest
+
 from ducklake_orch import DuckLake
+from ducklake_orch.errors import CatalogDamagedError
 from tests.catalog.fsck.damage import damage, found, refused, value
 
 INLINED = "ducklake_inlined_data_1_1"
@@ -47,6 +50,24 @@ def test_a_duplicate_inlined_row_is_read_twice(lake: DuckLake) -> None:
     damage(lake, f"INSERT INTO {INLINED} SELECT * FROM {INLINED}")
     assert found(lake.fsck()) == [("inlined-row-lives-twice", "main.t", None)]
     assert value(lake, "SELECT len(list(i)) FROM t WHERE i = 1000") == 2
+
+
+@pytest.mark.parametrize("column", ["row_id", "begin_snapshot"])
+def test_an_inlined_row_without_a_row_id_or_snapshot_is_found(column: str, lake: DuckLake) -> None:
+    damage(lake, f"UPDATE {INLINED} SET {column} = NULL")
+    assert ("inlined-row-damaged", "main.t", None) in found(lake.fsck())
+
+
+def test_an_error_about_an_inlined_row_names_the_missing_value(lake: DuckLake) -> None:
+    damage(lake, f"UPDATE {INLINED} SET begin_snapshot = NULL")
+    with pytest.raises(CatalogDamagedError, match=f"`{INLINED}.begin_snapshot` is NULL"):
+        lake.maintain()
+
+
+def test_an_inlined_delete_without_a_file_is_found(lake: DuckLake) -> None:
+    damage(lake, "UPDATE ducklake_inlined_delete_1 SET file_id = NULL")
+    findings = lake.fsck().findings
+    assert "1 rows of ducklake_inlined_delete_1 lack a file id, a row id or a snapshot" in [f.detail for f in findings]
 
 
 def test_a_registration_for_another_table_or_version_is_found(lake: DuckLake) -> None:
