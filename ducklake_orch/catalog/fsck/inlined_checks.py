@@ -67,8 +67,8 @@ CHECKS = [
         "inlined-row-damaged",
         "error",
         "Readers do not see the row, or they see it although it is deleted; flush and maintenance fail.",
-        "Restore the table from a backup of the metadata database, or correct the value: an inlined row has a row id and"
-        " the snapshot in which it begins, an inlined delete also the id of the file.",
+        "Restore the table from a backup of the metadata database, or correct the value: an inlined row has a row id"
+        " and the snapshot in which it begins, an inlined delete also the id of the file.",
         sql="""
             SELECT table_id, NULL, count(*) || ' rows of ' || table_name || ' lack a row id or a snapshot'
             FROM inlined_row WHERE row_id IS NULL OR begin_snapshot IS NULL GROUP BY table_id, table_name
