@@ -199,7 +199,7 @@ $(VENV)/.mutation: $(VENV)/.test
 build/mutation/coverage: $(VENV)/.mutation
 	@mkdir -p build/mutation
 	$(PYTEST) --cov --cov-config=tests/mutation/coverage.ini --cov-context=test --cov-report=term \
-		-m "not rest and not full and not soak and not e2e" -k "not postgres and not mysql" \
+		-m "not full and not soak and not e2e" -k "not postgres and not mysql" \
 		tests/catalog tests/maintenance tests/engine
 
 .PHONY: mutants

@@ -260,7 +260,7 @@ def main() -> int:
     names = chosen.modules or list(MODULES)
     tests = {test for name in names for found in _tests_by_line(_path(name)).values() for test in found}
     files = sorted({test.partition("::")[0] for test in tests if re.search(chosen.tests, test)})
-    selected = "not rest and not full and not soak and not e2e"
+    selected = "not full and not soak and not e2e"
     runner = Runner(names, chosen.only, chosen.tests, chosen.most_tests)
     options = ["-q", "-s", "-p", "no:cacheprovider", "-o", "timeout=0", "-m", selected]
     status = pytest.main([*options, *files], [runner])

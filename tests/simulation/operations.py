@@ -6,13 +6,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from ducklake_orch import CommitInfo, DuckLake, MaintenancePolicy
+from ducklake_orch import CommitInfo, DuckLake, LakeConfig, MaintenancePolicy
 from ducklake_orch.catalog.lifecycle import Retention, expire
 from ducklake_orch.engine.attach import Access, attach_statements, secret_statements
 from ducklake_orch.engine.extensions import open_database
@@ -166,13 +167,29 @@ def _maintain(operation: Operation, lake: DuckLake) -> Outcome:
 
 
 def _expire(operation: Operation, lake: DuckLake) -> Outcome:
-    """Expire some of the older snapshots. Their marks are remembered, as the model needs them."""
-    found = lake.snapshots()
-    seen = {snapshot.snapshot_id: dict(snapshot.extra or {}) for snapshot in found}
-    older = sorted(seen)[:-3]
+    """Expire some of the older snapshots."""
+    remember_marks(lake)
+    older = sorted(snapshot.snapshot_id for snapshot in lake.snapshots())[:-3]
     only = operation.random(lake).sample(older, len(older) // 2)
     expire(lake.config, Retention(datetime.now(UTC) + timedelta(days=2)), only=only)
-    return Outcome("done", seen=seen)
+    return Outcome("done")
+
+
+def remember_marks(lake: DuckLake) -> None:
+    """Keep the marks of all snapshots beside the lake: the model needs them, also those that expire."""
+    with _marks_of(lake.config).open("a") as file:
+        for snapshot in lake.snapshots():
+            file.write(json.dumps([snapshot.snapshot_id, snapshot.extra or {}]) + "\n")
+
+
+def marks(lake: DuckLake) -> dict[int, Any]:
+    """Return the mark of each snapshot that there is, or was before an operation expired it."""
+    remember_marks(lake)
+    return dict(json.loads(line) for line in _marks_of(lake.config).read_text().splitlines())
+
+
+def _marks_of(config: LakeConfig) -> Path:
+    return Path(str(config.data_path)).parent / "marks.jsonl"
 
 
 def _clean_up(operation: Operation, lake: DuckLake) -> Outcome:

@@ -16,7 +16,6 @@ class Outcome:
             or `unknown`.
         snapshot: The snapshot that it was told.
         error: Why it failed.
-        seen: Snapshots that will expire, with their marks.
         process: The process in which it ended.
         rows: What a reader has read: snapshot, table, rows.
     """
@@ -24,7 +23,6 @@ class Outcome:
     status: str
     snapshot: int | None = None
     error: str | None = None
-    seen: dict[int, Any] = field(default_factory=dict)
     process: int = field(default_factory=os.getpid)
     rows: list[tuple[int, str, list[tuple[Any, ...]]]] = field(default_factory=list)
 

@@ -178,7 +178,7 @@ class Dialect(Generic[CatalogT]):
         """Return the type of a column that is part of a primary key and compares texts exactly."""
         return "VARCHAR"
 
-    def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
+    def names(self, con: "duckdb.DuckDBPyConnection | LakeConnection", prefix: str) -> list[str]:
         """List the tables of inlined rows and deletions whose names begin with a prefix."""
         # The engine lists the tables of a database that was attached directly, as `open_metadata` does, but not of one
         # that the extension has attached. There only the catalog itself tells which tables of inlined rows there are.
@@ -200,7 +200,7 @@ class Dialect(Generic[CatalogT]):
         """Return the values of the metadata tables that have another type than their column, in words."""
         return []
 
-    def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
+    def exists(self, con: "duckdb.DuckDBPyConnection | LakeConnection", name: str) -> bool:
         """Whether the metadata database has a table or an index; other sessions create and drop some of them."""
         import duckdb
 

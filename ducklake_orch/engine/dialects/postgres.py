@@ -12,6 +12,7 @@ from ducklake_orch.errors import CatalogUnreachableError
 if TYPE_CHECKING:
     import duckdb
 
+    from ducklake_orch.engine.connection import LakeConnection
     from ducklake_orch.engine.locks import Queue
     from ducklake_orch.errors import DuckLakeOrchError
 
@@ -100,7 +101,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     def waits(self, seconds: float) -> str:
         return self.execute(f"set local lock_timeout = {max(1, int(seconds * 1000))}")
 
-    def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
+    def exists(self, con: "duckdb.DuckDBPyConnection | LakeConnection", name: str) -> bool:
         # Much faster than `information_schema`, which also checks rights. `to_regclass` would find tables that were
         # created after the transaction began, which DuckDB does not see.
         sql = (

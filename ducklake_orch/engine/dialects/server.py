@@ -10,6 +10,8 @@ from ducklake_orch.engine.quoting import identifier, literal, options
 if TYPE_CHECKING:
     import duckdb
 
+    from ducklake_orch.engine.connection import LakeConnection
+
 ServerT = TypeVar("ServerT", PostgresCatalog, MySQLCatalog)
 
 
@@ -67,7 +69,7 @@ class ServerDialect(Dialect[ServerT]):
     def drop_together(self, names: Sequence[str]) -> list[str]:
         return [self.execute(f"DROP TABLE IF EXISTS {', '.join(map(self.table, names))}")] if names else []
 
-    def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
+    def names(self, con: "duckdb.DuckDBPyConnection | LakeConnection", prefix: str) -> list[str]:
         pattern = literal(prefix.replace("_", "!_") + "%")
         sql = (
             f"select {self.texts(['table_name'])} from information_schema.tables"
@@ -75,7 +77,7 @@ class ServerDialect(Dialect[ServerT]):
         )
         return [str(row[0]) for row in con.execute(self.query(sql)).fetchall()]
 
-    def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
+    def exists(self, con: "duckdb.DuckDBPyConnection | LakeConnection", name: str) -> bool:
         sql = (
             f"select 1 from information_schema.tables"
             f" where table_name = {literal(name)} and table_schema = {self.current_schema()}"

@@ -60,7 +60,7 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
     def query(self, sql: str, *, alias: str | None = None) -> str:
         return f"SELECT * FROM sqlite_query({literal(alias or self.config.metadata_alias)}, {literal(sql)})"
 
-    def names(self, con: "duckdb.DuckDBPyConnection", prefix: str) -> list[str]:
+    def names(self, con: "duckdb.DuckDBPyConnection | LakeConnection", prefix: str) -> list[str]:
         pattern = literal(prefix.replace("_", "!_") + "%")
         sql = f"select name from sqlite_master where type = 'table' and name like {pattern} escape '!'"
         return [str(row[0]) for row in con.execute(self.query(sql)).fetchall()]
@@ -78,7 +78,7 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
             ]
         return found
 
-    def exists(self, con: "duckdb.DuckDBPyConnection", name: str) -> bool:
+    def exists(self, con: "duckdb.DuckDBPyConnection | LakeConnection", name: str) -> bool:
         sql = f"select 1 from sqlite_master where name = {literal(name)}"
         return con.execute(self.query(sql)).fetchone() is not None
 
