@@ -211,7 +211,7 @@ RULES = [
     ),
     # SQLite lets a column hold values of any type
     Rule(
-        r"Invalid type in column|codec can't decode byte",
+        r"Invalid type in column|codec can't decode byte|Invalid unicode .* in value construction",
         CatalogDamagedError,
         "`ducklake-orch fsck` names the damaged rows of the catalog.",
     ),
@@ -282,7 +282,7 @@ def classified(config: LakeConfig, doing: str) -> Iterator[None]:
     try:
         yield
         return
-    except duckdb.Error as error:
+    except (duckdb.Error, UnicodeDecodeError) as error:  # the client decodes an error that quotes a damaged value
         config.scrubber.clean(error)
         failure = classify(error, config, doing)
     raise failure

@@ -43,6 +43,33 @@ def test_a_missing_value_is_named(lake: DuckLake) -> None:
     refused(CatalogDamagedError, lambda: lake.write(ROWS, "t", mode="append"), cell)
 
 
+def test_a_missing_data_path_is_named(lake: DuckLake) -> None:
+    damage(lake, "UPDATE ducklake_metadata SET scope_id = 2 WHERE key = 'data_path'")
+    cell = "`ducklake_metadata` has no `data_path` of the lake"
+    refused(CatalogDamagedError, lambda: lake.write(ROWS, "t", mode="append"), cell)
+    refused(CatalogDamagedError, lambda: lake.read("t"), cell)
+
+
+def test_a_value_is_named_although_it_hinders_the_search_for_others(lake: DuckLake) -> None:
+    damage(lake, "UPDATE ducklake_partition_column SET column_id = X'FFFE'")
+    cell = "`ducklake_partition_column.column_id` is X'FFFE'"
+    refused(CatalogDamagedError, lake.fsck, cell)
+    refused(CatalogDamagedError, lambda: lake.write(ROWS, "t", mode="append"), cell)
+
+
+def test_bytes_in_statistics_that_a_condition_needs_are_an_error_of_the_family(lake: DuckLake) -> None:
+    damage(lake, "UPDATE ducklake_file_column_stats SET table_id = X'FFFE' WHERE rowid = 1")
+    refused(CatalogDamagedError, lambda: lake.read("t", where="k > 1"), "can't decode byte")
+
+
+def test_the_table_of_a_delete_file_is_named(lake: DuckLake) -> None:
+    lake.write(pa.table({"k": range(1000)}), "t", mode="append")
+    lake.execute("DELETE FROM t WHERE k = 500").raise_for_error()
+    damage(lake, "UPDATE ducklake_delete_file SET table_id = -1")
+    cell = "`ducklake_delete_file.table_id` = -1 is in no row of `ducklake_table`"
+    refused(CatalogDamagedError, lambda: lake.maintain(operations=["orphans"]), cell)
+
+
 def test_an_unknown_id_is_named(lake: DuckLake) -> None:
     damage(lake, "UPDATE ducklake_partition_column SET column_id = 77")
     cell = "`ducklake_partition_column.column_id` = 77 is in no row of `ducklake_column`"

@@ -34,8 +34,8 @@ TABLES = {
     "macro": f"macro_id BIGINT, {_LIFE}, schema_id BIGINT, macro_name VARCHAR",
     "macro_impl": "macro_id BIGINT",
     "tag": f"object_id BIGINT, {_LIFE}, key VARCHAR",
-    "column": f"column_id BIGINT, {_LIFE}, table_id BIGINT, column_name VARCHAR, column_type VARCHAR,"
-    " parent_column BIGINT",
+    "column": f"column_id BIGINT, {_LIFE}, table_id BIGINT, column_order BIGINT, column_name VARCHAR,"
+    " column_type VARCHAR, parent_column BIGINT",
     "column_tag": f"table_id BIGINT, column_id BIGINT, {_LIFE}, key VARCHAR",
     "data_file": f"data_file_id BIGINT, table_id BIGINT, {_LIFE}, {_PATH}, record_count BIGINT,"
     " file_size_bytes BIGINT, footer_size BIGINT, row_id_start BIGINT, partition_id BIGINT, encryption_key VARCHAR,"

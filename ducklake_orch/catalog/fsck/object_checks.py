@@ -71,6 +71,19 @@ CHECKS = [
             GROUP BY table_id, parent_column, {folded_sql("column_name")} HAVING count(*) > 1""",
     ),
     Check(
+        "column-order-twice",
+        "warning",
+        "The order of the columns is undefined: reads may return them in another order, and INSERT without column names"
+        " may mix them up.",
+        "Change `column_order` of one of the live rows in ducklake_column.",
+        sql="""
+            SELECT table_id, NULL, 'columns ' || string_agg(column_id, ', ' ORDER BY column_id)
+                   || ' have the order ' || column_order
+            FROM (SELECT DISTINCT table_id, parent_column, column_id, column_order FROM ducklake_column
+                  WHERE end_snapshot IS NULL)
+            GROUP BY table_id, parent_column, column_order HAVING count(*) > 1""",
+    ),
+    Check(
         "object-without-schema",
         "error",
         "The lake cannot be opened, because the object's schema does not exist.",

@@ -58,6 +58,7 @@ _REFERENCES = [
     ("ducklake_data_file", "table_id", "ducklake_table", "table_id"),
     ("ducklake_data_file", "mapping_id", "ducklake_column_mapping", "mapping_id"),
     ("ducklake_data_file", "partition_id", "ducklake_partition_info", "partition_id"),
+    ("ducklake_delete_file", "table_id", "ducklake_table", "table_id"),
     ("ducklake_delete_file", "data_file_id", "ducklake_data_file", "data_file_id"),
     ("ducklake_name_mapping", "mapping_id", "ducklake_column_mapping", "mapping_id"),
     ("ducklake_partition_column", "partition_id", "ducklake_partition_info", "partition_id"),
@@ -98,12 +99,15 @@ def naming_damage(config: LakeConfig, doing: str, cursor: Cursor) -> Iterator[No
 
 
 def _named(config: LakeConfig, doing: str, cursor: Cursor) -> CatalogDamagedError | None:
+    cells: list[str] = []
+    # What was found before the damage hinders the search itself is named.
     with suppress(duckdb.Error, *_RAISED), cursor() as con:
-        if cells := damaged_cells(con, config):
-            more = f", and {len(cells) - _MOST_NAMED} more" if len(cells) > _MOST_NAMED else ""
-            text = f"{doing} failed: the catalog is damaged: {', '.join(cells[:_MOST_NAMED])}{more}."
-            return CatalogDamagedError(text, remedy=_REMEDY)
-    return None
+        cells.extend(damaged_cells(con, config))
+    if not cells:
+        return None
+    more = f", and {len(cells) - _MOST_NAMED} more" if len(cells) > _MOST_NAMED else ""
+    text = f"{doing} failed: the catalog is damaged: {', '.join(cells[:_MOST_NAMED])}{more}."
+    return CatalogDamagedError(text, remedy=_REMEDY)
 
 
 def _inlined(con: Connection, config: LakeConfig) -> Iterator[tuple[str, str]]:
@@ -117,16 +121,19 @@ def _inlined(con: Connection, config: LakeConfig) -> Iterator[tuple[str, str]]:
                 yield name, " ".join(f"{prefix}{column}" for column in columns.split())
 
 
-def damaged_cells(con: Connection, config: LakeConfig) -> list[str]:
-    """Return the values that cannot be right: of another type than their column, missing, or unknown ids."""
+def damaged_cells(con: Connection, config: LakeConfig) -> Iterator[str]:
+    """Yield the values that cannot be right: of another type than their column, missing, or unknown ids."""
     dialect = dialect_of(config)
-    cells = dialect.mistyped_cells(con)
+    yield from dialect.mistyped_cells(con)
+    option = f"select 1 as n from {dialect.table('ducklake_metadata')} m where m.key = 'data_path' and m.scope is null"
+    if not con.execute(dialect.query(f"{option} and m.scope_id is null")).fetchall():
+        yield "`ducklake_metadata` has no `data_path` of the lake"
     for table, required in [*_REQUIRED.items(), *_inlined(con, config)]:
         columns = required.split()
         nulls = ", ".join(f"sum(case when t.{column} is null then 1 else 0 end)" for column in columns)
         rows = con.execute(dialect.query(f"select {nulls} from {dialect.table(table)} t")).fetchall()
         counts = zip(columns, rows[0], strict=True)
-        cells += [f"`{table}.{column}` is NULL" for column, count in counts if int(count or 0)]
+        yield from (f"`{table}.{column}` is NULL" for column, count in counts if int(count or 0))
     for table, names, other, keys in _REFERENCES:
         columns = names.split()
         same = " and ".join(f"o.{key} = t.{column}" for column, key in zip(columns, keys.split(), strict=True))
@@ -134,5 +141,4 @@ def damaged_cells(con: Connection, config: LakeConfig) -> list[str]:
         value = f"t.{columns[-1]}"
         sql = f"select {value} as v0 from {dialect.table(table)} t where {value} is not null and {unknown}"
         ids = sorted({str(row[0]) for row in con.execute(dialect.query(sql)).fetchall()})
-        cells += [f"`{table}.{columns[-1]}` = {number} is in no row of `{other}`" for number in ids[:_MOST_NAMED]]
-    return cells
+        yield from (f"`{table}.{columns[-1]}` = {number} is in no row of `{other}`" for number in ids[:_MOST_NAMED])

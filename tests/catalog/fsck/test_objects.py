@@ -31,6 +31,11 @@ DAMAGES = [
         "UPDATE ducklake_column SET column_name = 'I' WHERE table_id = 1 AND column_id = 2",
         "main.t",
     ),
+    (
+        "column-order-twice",
+        "UPDATE ducklake_column SET column_order = 1 WHERE table_id = 1 AND column_id = 2",
+        "main.t",
+    ),
     ("object-without-schema", "UPDATE ducklake_schema SET end_snapshot = 14 WHERE schema_id = 5", "other.u"),
     ("table-without-columns", "UPDATE ducklake_column SET end_snapshot = 14 WHERE table_id = 6", "other.u"),
     ("column-without-parent", "UPDATE ducklake_column SET parent_column = 9 WHERE table_id = 6", "other.u"),
