@@ -116,6 +116,19 @@ CHECKS = [
             ANTI JOIN (FROM ducklake_column WHERE end_snapshot IS NULL) USING (table_id) WHERE ended_at IS NULL""",
     ),
     Check(
+        "column-missing",
+        "error",
+        "The table lacks the column, though its files have values of it.",
+        "Restore the row of ducklake_column from a backup.",
+        sql="""
+            SELECT f.table_id, NULL, count(*) || ' files have statistics of column ' || s.column_id
+                   || ', which has no row in ducklake_column'
+            FROM ducklake_data_file f JOIN ducklake_file_column_stats s USING (data_file_id)
+            SEMI JOIN known_table k ON k.table_id = f.table_id
+            ANTI JOIN ducklake_column c ON c.table_id = f.table_id AND c.column_id = s.column_id
+            WHERE f.end_snapshot IS NULL GROUP BY f.table_id, s.column_id""",
+    ),
+    Check(
         "column-without-parent",
         "error",
         "The table cannot be read, or lacks the column.",

@@ -31,6 +31,7 @@ DAMAGES = [
         "UPDATE ducklake_column SET column_name = 'I' WHERE table_id = 1 AND column_id = 2",
         "main.t",
     ),
+    ("column-missing", "DELETE FROM ducklake_column WHERE table_id = 1 AND column_id = 2", "main.t"),
     (
         "column-order-twice",
         "UPDATE ducklake_column SET column_order = 1 WHERE table_id = 1 AND column_id = 2",
