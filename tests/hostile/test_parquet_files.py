@@ -4,6 +4,7 @@ A process that ends, hangs or takes too much memory is a finding. A damaged page
 can notice: Parquet files of DuckDB have no checksums. So only the number of the rows is compared, unless fsck finds it.
 """
 
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -38,7 +39,8 @@ def table(first: int, count: int) -> pa.Table:
 
 @cache
 def good_lake(folder: Path) -> DuckLake:
-    folder.mkdir(exist_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)  # that of an earlier child process
+    folder.mkdir()
     lake = DuckLake.local(folder / "lake", data_inlining_row_limit=0)
     lake.write(table(0, 100), "t", mode="append")
     lake.write(table(100, 100), "t", mode="append")
