@@ -282,7 +282,7 @@ def classified(config: LakeConfig, doing: str) -> Iterator[None]:
     try:
         yield
         return
-    except (duckdb.Error, UnicodeDecodeError) as error:  # the client decodes an error that quotes a damaged value
+    except duckdb.Error as error:
         config.scrubber.clean(error)
         failure = classify(error, config, doing)
     raise failure

@@ -35,7 +35,7 @@ def summary(session: Session) -> tuple[dict[str, Any], int | None]:
     )
     columns = f"* REPLACE (snapshot_time::TIMESTAMPTZ AS snapshot_time), ({last_committed_sql(config)})"
     rows = session.instance.root.execute(f"SELECT {columns} FROM ({dialect_of(config).query(sql)})").fetchall()
-    ((count, *latest, _, _, committed),) = (row for row in rows if row[0] is not None)
+    count, *latest, _, _, committed = next(row for row in rows if row[0] is not None)
     names = sorted(str(TableName(_text(row[8]) or "", _text(row[9]) or "")) for row in rows if row[0] is None)
     lake = (int(count), int(latest[0]), len(names), names, snapshot_of(latest))
     return dict(zip(NO_SUMMARY, lake, strict=True)), committed

@@ -28,7 +28,7 @@ from ducklake_orch.catalog.scan.reads_seen import note_read_of, write_reads
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.error_classes import classified
+from ducklake_orch.engine.error_classes import classified, classify
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, folded, identifier
 from ducklake_orch.engine.session import Session
@@ -189,8 +189,15 @@ def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
 @contextmanager
 def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
     """Run the query for the duration of a block; DuckDB errors within it become ducklake-orch errors."""
-    with classified(session.config, f"Reading `{selection.table}` failed"), _connection(session) as con:
-        con.execute(_query(con, session, selection))
+    doing, failure = f"Reading `{selection.table}` failed", None
+    with classified(session.config, doing), _connection(session) as con:
+        query = _query(con, session, selection)
+        try:
+            con.execute(query)
+        except UnicodeDecodeError as error:  # the client decodes an error that quotes a damaged value
+            failure = classify(error, session.config, doing)
+        if failure is not None:
+            raise failure
         yield con
 
 
