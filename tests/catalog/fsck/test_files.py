@@ -239,3 +239,6 @@ def test_a_mapping_that_lost_a_column_is_found(tmp_path: Path) -> None:
     (finding,) = lake.fsck().findings
     assert (finding.code, finding.table) == ("mapping-lacks-column", "main.t")
     assert finding.detail.endswith("does not name column 2")
+    damage(lake, "UPDATE ducklake_name_mapping SET source_name = 'other'")
+    codes = [found.code for found in lake.fsck(deep=True).findings]
+    assert codes == ["mapping-lacks-column", "mapping-names-no-column"]
