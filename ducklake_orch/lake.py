@@ -90,7 +90,6 @@ class DuckLake(
             >>> lake.execute(["BEGIN", "DELETE FROM orders WHERE id = 1", "COMMIT"]).raise_for_error().executed
             3
         """
-        from ducklake_orch.catalog import transactions
         from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.execute import execute, only_reads
         from ducklake_orch.engine.execute_request import Request
@@ -103,9 +102,7 @@ class DuckLake(
             # The file is open to one writer or to many readers.
             read_only = read_only or only_reads(commands)
         snapshot = lake._snapshot_of(tag, snapshot, as_of)
-        access = lake._pin(read_only, snapshot, as_of)
-        # The modules of drafts are imported only where statements run in them: that takes a tenth of a second.
-        return execute(lake.config, commands, request, access, lambda *draft: transactions.draft_sql(*draft))
+        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of), _draft_sql)
 
     @staticmethod
     def list_lakes(catalog: Catalog | str) -> list[LakeEntry]:
@@ -121,3 +118,10 @@ class DuckLake(
         from ducklake_orch.engine.listing import list_lakes
 
         return list_lakes(CATALOGS.read(catalog))
+
+
+def _draft_sql(*arguments: Any) -> Any:
+    """Call `draft_sql`, which takes a tenth of a second to import and which only some catalogs need."""
+    from ducklake_orch.catalog.transactions import draft_sql
+
+    return draft_sql(*arguments)
