@@ -237,16 +237,9 @@ def refuse_managed(config: LakeConfig, purpose: str) -> None:
 def requires_message(session: Session) -> bool:
     """Whether the lake requires a message for every commit."""
     # On the connection outside the lake: the transaction must not run a query before its own statements.
-    row = session.instance.root.execute(dialect_of(session.config).query(message_option_sql(session.config))).fetchone()
+    option = dialect_of(session.config).lake_option("require_commit_message")
+    row = session.instance.root.execute(option).fetchone()
     return row is not None and str(row[0]).lower() in ("true", "1")
-
-
-def message_option_sql(config: LakeConfig) -> str:
-    """Return the query for the option `require_commit_message`."""
-    # MySQL reserves the word `key`, except after a qualifier such as `m.`.
-    value = dialect_of(config).texts(["max(m.value)"])
-    name = dialect_of(config).table("ducklake_metadata")
-    return f"select {value} from {name} m where m.key = 'require_commit_message' and m.scope is null"
 
 
 def refuse_without_message(purpose: str, info: CommitInfo, *, required: bool) -> None:

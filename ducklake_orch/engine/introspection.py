@@ -15,6 +15,12 @@ from ducklake_orch.results import Option, Snapshot, Table
 _CHANGE = re.compile(r'[a-z_]+:(?:"(?:[^"]|"")*"(?:\."(?:[^"]|"")*")?|\d+)')
 
 
+# What `snapshot_of` reads.
+_SNAPSHOT = (
+    "s.snapshot_id, s.snapshot_time, s.schema_version, c.changes_made, c.author, c.commit_message, c.commit_extra_info"
+)
+# The catalogs store times in types of their own.
+_TYPED = "* REPLACE (snapshot_time::TIMESTAMPTZ AS snapshot_time)"
 NO_SUMMARY: dict[str, Any] = dict.fromkeys(("snapshot_count", "latest_snapshot", "table_count", "tables", "latest"))
 
 
@@ -24,8 +30,7 @@ def summary(session: Session) -> tuple[dict[str, Any], int | None]:
     # One query, because each takes a server far longer to begin and end than to run: a row for the latest snapshot, and
     # one for each table.
     sql = (
-        "SELECT n.snapshots, s.snapshot_id, s.snapshot_time, s.schema_version, c.changes_made, c.author,"
-        " c.commit_message, c.commit_extra_info, NULL AS schema_name, NULL AS table_name"
+        f"SELECT n.snapshots, {_SNAPSHOT}, NULL AS schema_name, NULL AS table_name"
         f" FROM (SELECT count(*) AS snapshots, max(snapshot_id) AS latest FROM {table('ducklake_snapshot')}) n"
         f" JOIN {table('ducklake_snapshot')} s ON s.snapshot_id = n.latest"
         f" LEFT JOIN {table('ducklake_snapshot_changes')} c ON c.snapshot_id = s.snapshot_id"
@@ -33,8 +38,8 @@ def summary(session: Session) -> tuple[dict[str, Any], int | None]:
         f" JOIN {table('ducklake_schema')} s ON s.schema_id = t.schema_id"
         " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL"
     )
-    columns = f"* REPLACE (snapshot_time::TIMESTAMPTZ AS snapshot_time), ({last_committed_sql(config)})"
-    rows = session.instance.root.execute(f"SELECT {columns} FROM ({dialect_of(config).query(sql)})").fetchall()
+    found = f"SELECT {_TYPED}, ({last_committed_sql(config)}) FROM ({dialect_of(config).query(sql)})"
+    rows = session.instance.root.execute(found).fetchall()
     count, *latest, _, _, committed = next(row for row in rows if row[0] is not None)
     names = sorted(str(TableName(_text(row[8]) or "", _text(row[9]) or "")) for row in rows if row[0] is None)
     lake = (int(count), int(latest[0]), len(names), names, snapshot_of(latest))
@@ -74,11 +79,11 @@ def snapshots_sql(config: LakeConfig, ids: str, limit: int | None = None) -> str
         limit: The largest number of snapshots.
     """
     return f"""
-        SELECT s.snapshot_id, s.snapshot_time::TIMESTAMPTZ, s.schema_version, c.changes_made, c.author,
-               c.commit_message, c.commit_extra_info
-        FROM {metadata(config, "ducklake_snapshot")} s
-        LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
-        WHERE s.snapshot_id {ids} ORDER BY s.snapshot_id DESC{"" if limit is None else f" LIMIT {int(limit)}"}"""
+        SELECT {_TYPED}
+        FROM (SELECT {_SNAPSHOT} FROM {metadata(config, "ducklake_snapshot")} s
+              LEFT JOIN {metadata(config, "ducklake_snapshot_changes")} c USING (snapshot_id)
+              WHERE s.snapshot_id {ids})
+        ORDER BY snapshot_id DESC{"" if limit is None else f" LIMIT {int(limit)}"}"""
 
 
 def snapshot_of(row: Any) -> Snapshot:

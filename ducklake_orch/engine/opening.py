@@ -102,8 +102,7 @@ def _loads_cryptography(config: LakeConfig, con: duckdb.DuckDBPyConnection) -> b
     if config.encrypted or not dialect.attaches_lake:
         return False
     # By the catalog's own SQL: DuckDB's would first list the tables of the catalog.
-    option = f"select 1 as n from {dialect.table('ducklake_metadata')} m where m.key = 'encrypted' and m.value = 'true'"
-    if not con.execute(dialect.query(option)).fetchall():
+    if con.execute(dialect.lake_option("encrypted")).fetchall() != [("true",)]:
         return False
     try:
         load_extension(con, "httpfs")

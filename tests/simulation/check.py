@@ -12,7 +12,7 @@ from ducklake_orch import DuckLake, LakeConfig
 from ducklake_orch.catalog.commit.active_writes import LEASES
 from ducklake_orch.catalog.lifecycle import Retention, clean_up, delete_orphans, expire
 from ducklake_orch.errors import DuckLakeOrchError
-from tests.simulation.operations import FIRST_ROWS, Operation, applied, marks
+from tests.simulation.operations import FIRST_ROWS, Operation, applied, remember_marks, remembered_marks
 from tests.simulation.work import Outcome
 from tests.support.random_verbs import TABLES, Rows
 
@@ -38,15 +38,15 @@ def _problems_of(
     config: LakeConfig, first: int, operations: Mapping[int, Operation], outcomes: Mapping[int, Outcome]
 ) -> list[str]:
     lake = DuckLake(config)
-    retained = sorted(snapshot.snapshot_id for snapshot in lake.snapshots())
-    known = marks(lake)
-    if lost := set(range(first + 1, retained[-1] + 1)) - known.keys():
+    retained = remember_marks(lake)
+    marks = remembered_marks(lake)
+    if lost := set(range(first + 1, retained[-1] + 1)) - marks.keys():
         return [f"snapshots {sorted(lost)} expired that no expiry was to remove"]
     committed: dict[int, list[int]] = {}
     for at in range(first + 1, retained[-1] + 1):
-        if "operation" in known[at]:
-            committed.setdefault(known[at]["operation"], []).append(at)
-    truth = _truth(first, retained[-1], known, operations)
+        if "operation" in marks[at]:
+            committed.setdefault(marks[at]["operation"], []).append(at)
+    truth = _truth(first, retained[-1], marks, operations)
     found = _wrong_outcomes(committed, operations, outcomes, truth)
     found += _wrong_rows(lake, [at for at in retained if at >= first], truth)
     found += _wrong_reads(outcomes, truth)

@@ -168,23 +168,26 @@ def _maintain(operation: Operation, lake: DuckLake) -> Outcome:
 
 def _expire(operation: Operation, lake: DuckLake) -> Outcome:
     """Expire some of the older snapshots."""
-    remember_marks(lake)
-    older = sorted(snapshot.snapshot_id for snapshot in lake.snapshots())[:-3]
+    older = remember_marks(lake)[:-3]
     only = operation.random(lake).sample(older, len(older) // 2)
     expire(lake.config, Retention(datetime.now(UTC) + timedelta(days=2)), only=only)
     return Outcome("done")
 
 
-def remember_marks(lake: DuckLake) -> None:
-    """Keep the marks of all snapshots beside the lake: the model needs them, also those that expire."""
+def remember_marks(lake: DuckLake) -> list[int]:
+    """Keep the marks of all snapshots beside the lake: the model needs them, also those that expire.
+
+    Returns the ids of the snapshots, in order.
+    """
+    snapshots = lake.snapshots()
     with _marks_of(lake.config).open("a") as file:
-        for snapshot in lake.snapshots():
+        for snapshot in snapshots:
             file.write(json.dumps([snapshot.snapshot_id, snapshot.extra or {}]) + "\n")
+    return sorted(snapshot.snapshot_id for snapshot in snapshots)
 
 
-def marks(lake: DuckLake) -> dict[int, Any]:
-    """Return the mark of each snapshot that there is, or was before an operation expired it."""
-    remember_marks(lake)
+def remembered_marks(lake: DuckLake) -> dict[int, Any]:
+    """Return the mark of each snapshot that was remembered."""
     return dict(json.loads(line) for line in _marks_of(lake.config).read_text().splitlines())
 
 

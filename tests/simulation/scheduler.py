@@ -71,8 +71,14 @@ class _Worker:
     place: str | None = None
     stops: int = 0
     lives: int = 0
-    starts_at: int | None = None  # the step at which it takes part, until then
+    starts_at: int = 0  # the step from which it takes part
+    starting: bool = False
     was_killed: bool = False  # in the operation that it runs
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes part and has stopped."""
+        return self.place is not None and not self.starting
 
 
 class Scheduler:
@@ -124,7 +130,7 @@ class Scheduler:
 
     def _step(self, active: Sequence[_Worker]) -> None:
         self._let_in(active)
-        ready = [worker for worker in active if worker.place is not None and worker.starts_at is None]
+        ready = [worker for worker in active if worker.is_ready]
         if self._late and self._late.held and (not ready or self._order.random() < _ARRIVES):
             self._late.deliver()
         if not ready:
@@ -158,13 +164,13 @@ class Scheduler:
 
     def _let_in(self, active: Sequence[_Worker]) -> None:
         """Wait for the first stop of workers that take part from now on; if no other is ready, of the next one."""
-        starting = [worker for worker in active if worker.starts_at is not None]
+        starting = [worker for worker in active if worker.starting]
         steps = len(self._run.log)
-        if starting and not any(worker.place is not None and worker.starts_at is None for worker in active):
-            steps = max(steps, min(worker.starts_at or 0 for worker in starting))
+        if starting and not any(worker.is_ready for worker in active):
+            steps = max(steps, min(worker.starts_at for worker in starting))
         for worker in starting:
-            if (worker.starts_at or 0) <= steps:
-                worker.starts_at = None
+            if worker.starts_at <= steps:
+                worker.starting = False
                 if worker.place is None:
                     self._hear([worker], _HANGS_S)
 
@@ -224,7 +230,7 @@ class Scheduler:
         worker.pipe, theirs = Pipe()
         seed = f"{self._seed} {worker.number} {worker.lives}"
         worker.lives += 1
-        worker.starts_at = len(self._run.log) + _STEPS_TO_START
+        worker.starts_at, worker.starting = len(self._run.log) + _STEPS_TO_START, True
         worker.process = start(self._config, worker.left, theirs, seed, wrong_clock=self._wrong_clocks)
         theirs.close()
 

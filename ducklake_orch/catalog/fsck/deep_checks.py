@@ -145,14 +145,13 @@ CHECKS = [
         "error",
         "The values of the column are read as NULL.",
         "Set `source_name` in ducklake_name_mapping to the name of the column in the file.",
-        sql="""
+        sql=f"""
             SELECT p.table_id, p.full_path, 'mapping ' || f.mapping_id || ' names ' || n.source_name
                    || ', the file has no such column'
-            FROM known_path p JOIN footer r ON r.path = p.full_path JOIN ducklake_data_file f ON f.data_file_id = p.id
-            JOIN ducklake_name_mapping n USING (mapping_id)
-            WHERE p.what = 'data file' AND r.columns IS NOT NULL AND f.end_snapshot IS NULL
-              AND n.parent_column IS NULL AND NOT coalesce(n.is_partition, false)
-              AND NOT list_bool_or(list_transform(r.columns, lambda c: lower(c.name) = lower(n.source_name)))""",
+            FROM ducklake_name_mapping n, {_FILE_FOOTER}
+            AND f.mapping_id = n.mapping_id AND f.end_snapshot IS NULL
+            AND n.parent_column IS NULL AND NOT coalesce(n.is_partition, false)
+            AND NOT list_bool_or(list_transform(r.columns, lambda c: lower(c.name) = lower(n.source_name)))""",
     ),
     Check(
         "nested-column-without-field-id",

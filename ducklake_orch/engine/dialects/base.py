@@ -154,6 +154,12 @@ class Dialect(Generic[CatalogT]):
         """
         return sql
 
+    def lake_option(self, name: str) -> str:
+        """Return the DuckDB SELECT for a persisted option of the whole lake; it has one row, with a text or NULL."""
+        # MySQL reserves the word `key`, except after a qualifier such as `m.`.
+        options = f"{self.table('ducklake_metadata')} m where m.key = {literal(name)} and m.scope is null"
+        return self.query(f"select {self.texts(['max(m.value)'])} from {options}")
+
     def texts(self, values: Iterable[str]) -> str:
         """Return expressions converted to texts for a SELECT in the catalog's own SQL, named v0, v1 and so on."""
         return ", ".join(f"{self.as_text(value)} as v{n}" for n, value in enumerate(values))
