@@ -186,6 +186,8 @@ RULES = [
         r"|lock timeout|cannot start a transaction within a transaction.*sqlite",
         CatalogBusyError,
     ),
+    # One thread of a query met an error, and another, which it stopped, was the first to report: another try tells
+    Rule(r"from DuckLake: Current transaction is aborted", CatalogBusyError),
     # Storage
     Rule(rf"{_http(503, 429, 500, 502, 504)}|SlowDown", StorageBusyError),
     Rule(r"AuthorizationHeaderMalformed", ConfigError, "Give the storage the `region` of its bucket."),
@@ -292,7 +294,7 @@ def run(con: duckdb.DuckDBPyConnection, sql: str, config: LakeConfig, doing: str
     """Execute a statement whose text or error may hold a secret; classify errors and chain no engine error."""
     try:
         return con.execute(sql)
-    except duckdb.Error as error:
+    except (duckdb.Error, UnicodeDecodeError) as error:  # the client decodes an error that quotes a damaged value
         failure = classify(error, config, doing)
     raise failure
 

@@ -29,20 +29,29 @@ class Outcomes:
     """What the cases of a run came to.
 
     Attributes:
+        limit_mb: The most memory that a process may have.
         counts: How often each outcome occurred.
         findings: The seeds and texts of the findings, by the place where they occurred.
-        memory_mb: The most memory that a child had.
+        memory_mb: The most memory that a process had.
     """
 
+    limit_mb: int
     counts: Counter[str] = field(default_factory=Counter)
     findings: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
     memory_mb: int = 0
 
-    def add(self, line: dict[str, str], seed: int) -> None:
-        if place := line.get("finding"):
-            self.findings.setdefault(place, []).append((seed, line["text"]))
+    def add(self, line: dict[str, Any], seed: int) -> None:
+        if "memory_mb" in line:
+            self.memory_mb = max(self.memory_mb, line["memory_mb"])
+            if line["memory_mb"] > self.limit_mb:
+                self.find(f"more than {self.limit_mb} MB", seed, f"{line['memory_mb']} MB")
+        elif "finding" in line:
+            self.find(line["finding"], seed, line["text"])
         else:
             self.counts[line["outcome"]] += 1
+
+    def find(self, place: str, seed: int, text: str) -> None:
+        self.findings.setdefault(place, []).append((seed, text))
 
     def __str__(self) -> str:
         lines = [f"{sum(self.counts.values())} cases with an answer, at most {self.memory_mb} MB"]
@@ -80,7 +89,7 @@ def run_cases(case: Case, seeds: range, folder: Path, *, memory_mb: int, seconds
         seconds: The time after which a case counts as hanging.
         batch: The number of seeds for each child process.
     """
-    found = Outcomes()
+    found = Outcomes(memory_mb)
     waiting = [seeds[start : start + batch] for start in range(0, len(seeds), batch)]
     while waiting:
         part = waiting.pop(0)
@@ -90,7 +99,6 @@ def run_cases(case: Case, seeds: range, folder: Path, *, memory_mb: int, seconds
     print(f"\n{case.__module__}, DUCKLAKE_ORCH_SEED={seeds.start}: {found}")
     if found.findings:
         pytest.fail(str(found), pytrace=False)
-    assert found.memory_mb < memory_mb, f"a child took {found.memory_mb} MB"
 
 
 def _run_batch(case: Case, seeds: range, folder: Path, seconds: int, found: Outcomes) -> int | None:
@@ -106,8 +114,6 @@ def _run_batch(case: Case, seeds: range, folder: Path, seconds: int, found: Outc
     for line in map(json.loads, lines):
         if "begin" in line:
             begun = line["begin"]
-        elif "memory_mb" in line:
-            found.memory_mb = max(found.memory_mb, line["memory_mb"])
         elif begun is not None:
             found.add(line, begun)
     if code == 0:
@@ -115,5 +121,5 @@ def _run_batch(case: Case, seeds: range, folder: Path, seconds: int, found: Outc
     text = (folder / "stderr.txt").read_text()[-6000:]
     assert begun is not None, f"the child process failed to start: {text}"
     why = f"killed by signal {-code}" if code < 0 else f"hung or ended with code {code}"
-    found.findings.setdefault(f"process {why}", []).append((begun, text))
+    found.find(f"process {why}", begun, text)
     return begun

@@ -56,7 +56,7 @@ def case_lake(seed: int, folder: Path) -> str:
     """Damage one file of a lake: a data file, a delete file or a deletion vector."""
     pick = Random(seed)
     lake = copied(good_lake(folder / "good"), folder / "damaged")
-    files = sorted(Path(str(lake.config.data_path)).rglob("*.p*"))
+    files = sorted(Path(str(lake.config.data_path)).rglob("*.p*"), key=lambda file: (file.suffix, file.stat().st_size))
     path = pick.choice(files)
     content = path.read_bytes()
     footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
@@ -64,7 +64,8 @@ def case_lake(seed: int, folder: Path) -> str:
     path.write_bytes(damaged(content, pick, first=max(first, 0)))
     report = tried(lambda: lake.fsck(deep=True, storage=True))
     named = isinstance(report, DuckLakeOrchError) or bool(report.counts)
-    for name, rows in (("t", 190), ("u", 45)):
+    # The engine takes what memory a damaged deletion vector asks for, up to 16 GB, before it refuses it.
+    for name, rows in [("t", 190)] if path.suffix == ".puffin" and named else [("t", 190), ("u", 45)]:
         found = tried(lambda: lake.read(name).num_rows)  # noqa: B023
         assert named or isinstance(found, DuckLakeOrchError) or found == rows, f"{found} rows in {name}, not {rows}"
     works: list[Callable[[], Any]] = [

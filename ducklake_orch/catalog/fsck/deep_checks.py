@@ -154,6 +154,17 @@ CHECKS = [
             AND NOT list_bool_or(list_transform(r.columns, lambda c: lower(c.name) = lower(n.source_name)))""",
     ),
     Check(
+        "row-snapshot-missing",
+        "error",
+        "Time travel and the change feed miss such rows of a data file. Those of a delete file are visible again, or"
+        " the table cannot be read.",
+        "Restore the file from a backup, or rewrite it with snapshots that exist.",
+        sql="""
+            SELECT p.table_id, p.full_path, u.what || ' ' || u.id || ' has ' || u.rows
+                   || ' rows without a snapshot, or with one after the latest'
+            FROM undated u JOIN known_path p USING (what, id)""",
+    ),
+    Check(
         "nested-column-without-field-id",
         "error",
         "The engine identifies nested columns by field id: without one, it reads NULL inside a list and fails for a"

@@ -81,6 +81,7 @@ _WORK_TABLES = {
     "real_partition": "data_file_id BIGINT, partition_key_index BIGINT, low VARCHAR, high VARCHAR, nulls BIGINT",
     "real_delete": "delete_file_id BIGINT, positions BIGINT, low BIGINT, high BIGINT, unsorted BIGINT, other VARCHAR,"
     " also_inlined BIGINT",
+    "undated": "what VARCHAR, id BIGINT, rows BIGINT",
     "listed": "path VARCHAR",
     "alias": "full_path VARCHAR, listed_path VARCHAR",
 }

@@ -24,6 +24,7 @@ from ducklake_orch.catalog.fsck.local_copy import LocalCopy, copy_metadata
 from ducklake_orch.catalog.fsck.proofs import prove_files
 from ducklake_orch.catalog.fsck.repair import query_files, run_repairs
 from ducklake_orch.catalog.fsck.repairs import Rows
+from ducklake_orch.catalog.fsck.row_snapshots import read_row_snapshots
 from ducklake_orch.catalog.fsck.storage import list_storage
 from ducklake_orch.catalog.fsck.vectors import read_deletion_vectors
 from ducklake_orch.catalog.metadata import naming_damage
@@ -113,6 +114,7 @@ def inspect(copy: LocalCopy, *, deep: bool = False, storage: bool = False, repai
         read_footers(copy)
         read_contents(copy)
         read_deletion_vectors(copy)
+        read_row_snapshots(copy)
     elif repair and copy.count("shared_delete"):
         read_shared_deletes(copy)
     prove_files(copy)

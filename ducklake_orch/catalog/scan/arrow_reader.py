@@ -28,11 +28,12 @@ from ducklake_orch.catalog.scan.reads_seen import note_read_of, write_reads
 from ducklake_orch.catalog.scan.table_summary import snapshot_of
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.dialects import dialect_of
-from ducklake_orch.engine.error_classes import classified, classify
+from ducklake_orch.engine.error_classes import classified, run
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, folded, identifier
+from ducklake_orch.engine.retry import by_family, retrying
 from ducklake_orch.engine.session import Session
-from ducklake_orch.errors import CatalogBusyError, ConfigError, ObjectNotFoundError
+from ducklake_orch.errors import CatalogBusyError, ConfigError, DuckLakeOrchError, ObjectNotFoundError
 
 if TYPE_CHECKING:
     from ducklake_orch.facade.lake_base import LakeBase
@@ -189,16 +190,16 @@ def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
 @contextmanager
 def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConnection]:
     """Run the query for the duration of a block; DuckDB errors within it become ducklake-orch errors."""
-    doing, failure = f"Reading `{selection.table}` failed", None
-    with classified(session.config, doing), _connection(session) as con:
+    config, doing = session.config, f"Reading `{selection.table}` failed"
+    with classified(config, doing), _connection(session) as con:
         query = _query(con, session, selection)
-        try:
-            con.execute(query)
-        except UnicodeDecodeError as error:  # the client decodes an error that quotes a damaged value
-            failure = classify(error, session.config, doing)
-        if failure is not None:
-            raise failure
+        what = f"reading `{selection.table}`"
+        retrying(session.patience, what, lambda _: run(con, query, config, doing), attempts_for=_attempts)
         yield con
+
+
+def _attempts(error: DuckLakeOrchError) -> int:
+    return by_family(error) if isinstance(error, CatalogBusyError) else 1
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog.metadata import ROW_ID, ROW_ID_FIELD, SNAPSHOT_ID, SNAPSHOT_ID_FIELD
 from tests.catalog.fsck.damage import damage, found, meta, path_of, refused, repaired, rows, value
 
 NUMBERS = "CREATE TABLE t AS SELECT range AS i, 'v' || range AS s FROM range(100)"
@@ -335,6 +336,24 @@ class TestPartitions:
 IDS = "{file_path: 2147483646, pos: 2147483645}"
 
 
+def replace_with_snapshots(lake: DuckLake, snapshot: str) -> str:
+    """Replace the delete file by one whose deletions have a snapshot."""
+    columns = f"'{path_of(lake, 0)}' AS file_path, range AS pos, CAST({snapshot} AS BIGINT) AS {SNAPSHOT_ID}"
+    ids = IDS.replace("}", f", {SNAPSHOT_ID}: {SNAPSHOT_ID_FIELD}}}")
+    return replace(lake, 1, f"SELECT {columns} FROM range(20)", ids, "delete")
+
+
+def test_rows_after_the_latest_snapshot_are_found(own: DuckLake) -> None:
+    own.execute(["CREATE TABLE t AS SELECT range AS i FROM range(50)", "INSERT INTO t FROM range(50)"])
+    own.maintain({"merge": {"min_files": 2, "settled_after": 0}}, ["merge"]).raise_for_error()
+    snapshot = f"CASE WHEN range % 50 = 49 THEN 99 ELSE 1 + range // 50 END AS {SNAPSHOT_ID}"
+    source = f"SELECT range % 50 AS i, range AS {ROW_ID}, {snapshot} FROM range(100)"
+    ids = f"{{i: 1, {ROW_ID}: {ROW_ID_FIELD}, {SNAPSHOT_ID}: {SNAPSHOT_ID_FIELD}}}"
+    path = replace(own, 2, source, ids)
+    assert deep(own) == [("row-snapshot-missing", "main.t", path)]
+    assert value(own, "SELECT len(list(i)) FROM t AT (VERSION => 1)") == 49
+
+
 class TestDeleteFiles:
     @pytest.fixture
     def positions(self, numbers: DuckLake) -> Any:
@@ -354,6 +373,16 @@ class TestDeleteFiles:
         path = positions("SELECT 19 - range FROM range(20)")
         assert deep(numbers) == [("delete-file-out-of-order", "main.t", path)]
         assert "sorted" in refused(numbers, "SELECT sum(i) FROM t")
+
+    def test_deletions_after_the_latest_snapshot_are_found(self, numbers: DuckLake) -> None:
+        path = replace_with_snapshots(numbers, "99")
+        assert deep(numbers) == [("row-snapshot-missing", "main.t", path)]
+        assert value(numbers, "SELECT len(list(i)) FROM t") == 100
+
+    def test_deletions_without_a_snapshot_are_found(self, numbers: DuckLake) -> None:
+        path = replace_with_snapshots(numbers, "NULL")
+        assert deep(numbers) == [("row-snapshot-missing", "main.t", path)]
+        assert "snapshot_id cannot be NULL" in refused(numbers, "SELECT sum(i) FROM t")
 
     def test_a_delete_file_that_names_another_data_file_is_a_warning(self, numbers: DuckLake, positions: Any) -> None:
         path = positions("SELECT range FROM range(20)", "/elsewhere/another.parquet")
