@@ -187,7 +187,7 @@ RULES = [
         CatalogBusyError,
     ),
     # One thread of a query met an error, and another, which it stopped, was the first to report: another try tells
-    Rule(r"from DuckLake: Current transaction is aborted", CatalogBusyError),
+    Rule(r"DuckLake: Current transaction is aborted", CatalogBusyError),
     # Storage
     Rule(rf"{_http(503, 429, 500, 502, 504)}|SlowDown", StorageBusyError),
     Rule(r"AuthorizationHeaderMalformed", ConfigError, "Give the storage the `region` of its bucket."),
