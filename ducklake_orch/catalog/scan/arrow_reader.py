@@ -199,6 +199,7 @@ def _run(session: Session, selection: Selection) -> Iterator[duckdb.DuckDBPyConn
 
 
 def _attempts(error: DuckLakeOrchError) -> int:
+    """Return how many attempts an error is worth: whoever opened the lake has already retried a lost connection."""
     return by_family(error) if isinstance(error, CatalogBusyError) else 1
 
 
