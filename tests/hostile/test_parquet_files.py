@@ -64,8 +64,10 @@ def case_lake(seed: int, folder: Path) -> str:
     path.write_bytes(damaged(content, pick, first=max(first, 0)))
     report = tried(lambda: lake.fsck(deep=True, storage=True))
     named = isinstance(report, DuckLakeOrchError) or bool(report.counts)
-    # The engine takes what memory a damaged deletion vector asks for, up to 16 GB, before it refuses it.
-    for name, rows in [("t", 190)] if path.suffix == ".puffin" and named else [("t", 190), ("u", 45)]:
+    tables = {"t": 190, "u": 45}
+    if path.suffix == ".puffin" and named:
+        del tables["u"]  # the engine takes what memory a damaged deletion vector asks for, up to 16 GB
+    for name, rows in tables.items():
         found = tried(lambda: lake.read(name).num_rows)  # noqa: B023
         assert named or isinstance(found, DuckLakeOrchError) or found == rows, f"{found} rows in {name}, not {rows}"
     works: list[Callable[[], Any]] = [

@@ -333,16 +333,6 @@ class TestPartitions:
         assert "the rows have 0 to 1" in report.findings[0].detail
 
 
-IDS = "{file_path: 2147483646, pos: 2147483645}"
-
-
-def replace_with_snapshots(lake: DuckLake, snapshot: str) -> str:
-    """Replace the delete file by one whose deletions have a snapshot."""
-    columns = f"'{path_of(lake, 0)}' AS file_path, range AS pos, CAST({snapshot} AS BIGINT) AS {SNAPSHOT_ID}"
-    ids = IDS.replace("}", f", {SNAPSHOT_ID}: {SNAPSHOT_ID_FIELD}}}")
-    return replace(lake, 1, f"SELECT {columns} FROM range(20)", ids, "delete")
-
-
 def test_rows_after_the_latest_snapshot_are_found(own: DuckLake) -> None:
     own.execute(["CREATE TABLE t AS SELECT range AS i FROM range(50)", "INSERT INTO t FROM range(50)"])
     own.maintain({"merge": {"min_files": 2, "settled_after": 0}}, ["merge"]).raise_for_error()
@@ -352,6 +342,17 @@ def test_rows_after_the_latest_snapshot_are_found(own: DuckLake) -> None:
     path = replace(own, 2, source, ids)
     assert deep(own) == [("row-snapshot-missing", "main.t", path)]
     assert value(own, "SELECT len(list(i)) FROM t AT (VERSION => 1)") == 49
+
+
+POSITIONS = "file_path: 2147483646, pos: 2147483645"
+IDS = f"{{{POSITIONS}}}"
+
+
+def replace_with_snapshots(lake: DuckLake, snapshot: str) -> str:
+    """Replace the delete file by one whose deletions have a snapshot."""
+    columns = f"'{path_of(lake, 0)}' AS file_path, range AS pos, CAST({snapshot} AS BIGINT) AS {SNAPSHOT_ID}"
+    ids = f"{{{POSITIONS}, {SNAPSHOT_ID}: {SNAPSHOT_ID_FIELD}}}"
+    return replace(lake, 1, f"SELECT {columns} FROM range(20)", ids, "delete")
 
 
 class TestDeleteFiles:
