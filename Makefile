@@ -183,7 +183,7 @@ soak: $(VENV)/.test ## Minutes of load on every catalog
 
 .PHONY: histories
 histories: $(VENV)/.test ## Check N histories of concurrent transactions on each catalog for anomalies
-	DUCKLAKE_ORCH_CASES=$(or $(N),1) $(PYTEST) -m soak tests/catalog/test_list_append_histories.py $(ARGS)
+	DUCKLAKE_ORCH_CASES=$(or $(N),1) $(PYTEST) -m soak -s tests/catalog/test_list_append_histories.py $(ARGS)
 
 .PHONY: fuzz
 fuzz: $(VENV)/.test ## Run N hostile cases of each kind: files, catalog rows, SQL, configuration; ARGS="-k sql" chooses

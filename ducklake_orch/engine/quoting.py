@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date, datetime
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any, NamedTuple
@@ -60,6 +60,16 @@ def literal(value: Any) -> str:
 def exactly(path: str) -> str:
     """Return the glob pattern that matches this path and no other."""
     return _PATTERN_SIGNS.sub(r"[\g<0>]", path)
+
+
+def file_literal(path: str) -> str:
+    """Write a path as the SQL literal of a pattern that matches this file and no other."""
+    return literal(exactly(path))
+
+
+def file_literals(paths: Iterable[str]) -> str:
+    """Write paths for a list of files, as `read_parquet([…])` takes them."""
+    return ", ".join(map(file_literal, paths))
 
 
 def options(values: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals
 from ducklake_orch.errors import DuckLakeOrchError
 
 # At most this many files are sampled: on an object store each one costs a request.
@@ -20,7 +20,7 @@ def bytes_of(config: LakeConfig, paths: Sequence[str]) -> int | None:
     if not remote:
         return size
     sample = remote[:: -(-len(remote) // _SAMPLED)]
-    names = ", ".join(literal(exactly(path)) for path in sample)
+    names = file_literals(sample)
     try:
         with working_connection(config) as con:
             row = con.execute(f"SELECT avg(size) FROM read_blob([{names}])").fetchone()

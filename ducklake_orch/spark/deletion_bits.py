@@ -14,7 +14,7 @@ import pyarrow as pa
 from ducklake_orch.catalog.metadata import SNAPSHOT_ID, DataFile
 from ducklake_orch.catalog.parquet import deleted_sql
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals
 
 # A chunk has up to this many rows, as a power of two. Spark looks up larger chunks faster.
 _LARGEST_CHUNK = 16
@@ -113,7 +113,7 @@ class DeletionBits:
             "began": pa.array([delete.begin_snapshot if delete.later else None for _, delete in pairs], pa.int64()),
         }
         con.register(_FILES, pa.table(files))
-        paths = ", ".join(literal(exactly(delete.path)) for _, delete in pairs)
+        paths = file_literals(delete.path for _, delete in pairs)
         options = f"filename = true, hive_partitioning = false, union_by_name = {str(later).lower()}"
         source = f"read_parquet([{paths}], {options})"
         if later:

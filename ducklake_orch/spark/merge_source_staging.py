@@ -21,7 +21,7 @@ from ducklake_orch.catalog.verbs import Job
 from ducklake_orch.catalog.writing import columns_of, stand_in
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import TableName, exactly, folded, identifier, literal
+from ducklake_orch.engine.quoting import TableName, file_literals, folded, identifier
 from ducklake_orch.engine.stored_files import remove_written
 from ducklake_orch.spark.native_writer import expects_few_bytes, proves_few_rows
 from ducklake_orch.spark.spark_errors import translated_errors
@@ -59,7 +59,7 @@ class StagedSpool:
 
     def spool(self, con: duckdb.DuckDBPyConnection, name: str) -> None:
         """Create a temporary table of the rows."""
-        plain = ", ".join(literal(exactly(file.path)) for file in self._files if not file.encryption_key)
+        plain = file_literals(file.path for file in self._files if not file.encryption_key)
         queries = [f"FROM {parquet_sql(file.path, file.encryption_key)}" for file in self._files if file.encryption_key]
         queries += [f"FROM read_parquet([{plain}], hive_partitioning = false)"] if plain else []
         self._create(con, name, f"FROM {union_sql(queries)}" if queries else "WHERE false", {})

@@ -14,7 +14,7 @@ from functools import cached_property
 from ducklake_orch.catalog.metadata import NESTED, ColumnDef, DataFile, Metadata, duckdb_type
 from ducklake_orch.catalog.parquet import FileColumn, StoredColumn, known_columns, read_columns, stored_columns
 from ducklake_orch.catalog.scan import ScanPlan
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literal
 from ducklake_orch.spark.deletion_bits import has_deletions
 from ducklake_orch.spark.native_reader import OWN_NAMES, reading_files
 
@@ -77,7 +77,7 @@ def layouts(metadata: Metadata, plan: ScanPlan) -> Layouts:
 
 def _in_old_calendar(metadata: Metadata, plan: ScanPlan, files: Sequence[DataFile]) -> set[str]:
     """Return the added files that Spark, whatever its settings, would read in another calendar than DuckDB."""
-    mapped = [literal(exactly(file.path)) for file in files if file.mapping_id is not None]
+    mapped = [file_literal(file.path) for file in files if file.mapping_id is not None]
     kinds = {leaf.type for column in plan.needed for leaf in column.leaves()}
     if not mapped or kinds.isdisjoint(_CALENDAR_TYPES):
         return set()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.engine.quoting import file_literal, identifier
 from ducklake_orch.errors import DuckLakeOrchError
 
 _PARTS = 'STRUCT("value" BLOB, metadata BLOB)'
@@ -80,7 +80,7 @@ def spooled(rows: pa.RecordBatchReader, names: Sequence[str], folder: str) -> st
         f"{f'to_microseconds({name})' if pa.types.is_duration(field.type) else name} AS {identifier(field.name)}"
         for name, field in zip(stored, rows.schema, strict=True)
     )
-    return f"(SELECT {', '.join(columns)} FROM read_parquet({literal(exactly(path))}))"
+    return f"(SELECT {', '.join(columns)} FROM read_parquet({file_literal(path)}))"
 
 
 def _mark_variants(path: str, names: Sequence[str]) -> None:

@@ -36,6 +36,7 @@ def mutated(code: str) -> set[str]:
         ("a = [x for x in y if x]", ["a = [x for x in y]"]),
         ("names = ('a', 'b')", ["names = ('b',)", "names = ('a',)"]),
         ("a = not b", ["a = b"]),
+        ("return False", ["return True"]),
         ("raise Error(f'a {1 + 2}')", ["pass"]),
         ("import a", []),
         ("a: int | str = b", []),

@@ -9,7 +9,7 @@ from ducklake_orch.catalog.fsck.footers import for_each, read_footers
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.metadata import ColumnDef, duckdb_type, stored_name
 from ducklake_orch.catalog.parquet import FileColumn, file_columns, key_sql, renamed
-from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.engine.quoting import file_literals, identifier, literal
 
 # Types without an order that bounds could follow, or whose bounds the engine does not use.
 _UNBOUND = ("HUGEINT", "UHUGEINT", "TIME WITH TIME ZONE", "INTERVAL", "GEOMETRY", "VARIANT", "BLOB")
@@ -208,7 +208,7 @@ def _values_sql(leaves: Sequence[Leaf], keys: Sequence[_Key]) -> str:
 
 
 def _read_values(copy: LocalCopy, paths: Sequence[str], sql: str, names: str) -> None:
-    files = ", ".join(literal(exactly(path)) for path in paths)
+    files = file_literals(paths)
     source = f"read_parquet([{files}], hive_partitioning = false) AS {names}"
     copy.con.execute(
         "CREATE OR REPLACE TEMP TABLE facts AS SELECT p.id, q.* EXCLUDE (path)"
@@ -233,7 +233,7 @@ def _read_deletes(copy: LocalCopy) -> None:
 
 
 def _read_positions(copy: LocalCopy, paths: Sequence[str]) -> None:
-    files = ", ".join(literal(exactly(path)) for path in paths)
+    files = file_literals(paths)
     copy.con.execute(f"""
         INSERT INTO real_delete
         SELECT d.id, count(*), min(pos), max(pos), count(*) FILTER (pos <= before),

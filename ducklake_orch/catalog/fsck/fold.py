@@ -17,7 +17,7 @@ from ducklake_orch.catalog.metadata import (
     Token,
     file_prefix,
 )
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literal, literal
 
 _SNAPSHOT = "_ducklake_internal_snapshot_id"
 
@@ -66,6 +66,6 @@ def fold_deletes(context: RepairContext, data_file_id: int) -> None:
 
 
 def _positions_sql(context: RepairContext, path: str, begin: int) -> str:
-    name = literal(exactly(path))
+    name = file_literal(path)
     has_snapshots = context.copy.count(f"parquet_schema({name}) WHERE name = {literal(_SNAPSHOT)}")
     return f"SELECT pos, {_SNAPSHOT if has_snapshots else begin} FROM read_parquet({name}, hive_partitioning = false)"

@@ -9,7 +9,7 @@ from ducklake_orch.catalog.metadata import ROW_ID_FIELD, ColumnDef
 from ducklake_orch.catalog.parquet import FileColumn, file_columns, holds
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literal, file_literals, literal
 from ducklake_orch.errors import AuthenticationError, TransientError
 
 FILES_AT_ONCE = 250
@@ -92,12 +92,12 @@ def _halving(
 
 
 def _load(paths: Sequence[str]) -> str:
-    return _LOAD.format(paths=", ".join(literal(exactly(path)) for path in paths))
+    return _LOAD.format(paths=file_literals(paths))
 
 
 def _count_encrypted(con: duckdb.DuckDBPyConnection, path: str, key: str) -> None:
     """Record an encrypted file: its footer can only be read with the key, so its rows are counted instead."""
-    name = literal(exactly(path))
+    name = file_literal(path)
     con.execute(f"""
         INSERT INTO footer SELECT {literal(path)},
             (SELECT count(*) FROM read_parquet({name}, encryption_config =

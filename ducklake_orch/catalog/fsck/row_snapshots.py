@@ -6,7 +6,7 @@ from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.metadata import SNAPSHOT_ID, SNAPSHOT_ID_FIELD
 from ducklake_orch.catalog.parquet import file_columns, renamed
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals
 
 
 def read_row_snapshots(copy: LocalCopy) -> None:
@@ -21,7 +21,7 @@ def read_row_snapshots(copy: LocalCopy) -> None:
 
 
 def _read(copy: LocalCopy, paths: Sequence[str], names: str) -> None:
-    files = ", ".join(literal(exactly(path)) for path in paths)
+    files = file_literals(paths)
     copy.con.execute(f"""
         INSERT INTO undated SELECT p.what, p.id, count(*)
         FROM (SELECT filename AS path, {SNAPSHOT_ID} AS snapshot

@@ -8,7 +8,7 @@ from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.metadata import QUARANTINE_FOLDER, Metadata
 from ducklake_orch.engine.error_classes import run
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import exactly, file_literals, literal
 
 
 def list_storage(copy: LocalCopy) -> None:
@@ -48,7 +48,7 @@ def list_storage(copy: LocalCopy) -> None:
 
 
 def _sizes(paths: Sequence[str]) -> str:
-    return f"SELECT size FROM read_blob([{', '.join(literal(exactly(path)) for path in paths)}])"
+    return f"SELECT size FROM read_blob([{file_literals(paths)}])"
 
 
 def _check_disk(copy: LocalCopy, paths: list[str]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ducklake_orch.catalog.fsck.footers import for_each
 from ducklake_orch.catalog.fsck.local_copy import LocalCopy
 from ducklake_orch.catalog.parquet import decoded
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literal
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def read_deletion_vectors(copy: LocalCopy) -> None:
 
 def _read(copy: LocalCopy, vector: _Vector) -> None:
     # DuckDB leaves out files that do not exist.
-    found = copy.con.execute(f"SELECT content FROM read_blob([{literal(exactly(vector.path))}])").fetchall()
+    found = copy.con.execute(f"SELECT content FROM read_blob([{file_literal(vector.path)}])").fetchall()
     if not found:
         _note(copy, vector, absent=True, reason="it does not exist")
         return

@@ -13,7 +13,7 @@ from ducklake_orch.catalog.metadata import NewFile, TableDef, path_text
 from ducklake_orch.catalog.parquet import partition_keys
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literal, literal
 from ducklake_orch.errors import DataError, StorageError
 
 
@@ -101,9 +101,7 @@ def _copy(con: duckdb.DuckDBPyConnection, config: LakeConfig, source: str, targe
             reason = error.strerror or str(error)
         raise StorageError(f"{doing}: {reason}.", remedy="Check permissions and free disk space.")
     try:
-        con.execute(
-            f"COPY (SELECT content FROM read_blob({literal(exactly(source))})) TO {literal(target)} (FORMAT blob)"
-        )
+        con.execute(f"COPY (SELECT content FROM read_blob({file_literal(source)})) TO {literal(target)} (FORMAT blob)")
         return
     except duckdb.Error as error:
         failure = classify(error, config, doing)

@@ -6,7 +6,7 @@ import duckdb
 
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals
 from ducklake_orch.errors import AuthenticationError, FileNotUsableError, TransientError
 
 _FILES_AT_ONCE = 100
@@ -39,7 +39,7 @@ def refuse_broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Seq
 
 def _broken(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Find the files that cannot be read, each with the reason."""
-    files = ", ".join(literal(exactly(path)) for path in paths)
+    files = file_literals(paths)
     try:
         # Reads every value and keeps none.
         con.execute(f"SELECT bit_xor(hash(f)) FROM read_parquet([{files}], hive_partitioning = false) f").fetchall()

@@ -21,7 +21,7 @@ from ducklake_orch.catalog.metadata import (
     stored_name,
 )
 from ducklake_orch.catalog.parquet import FileColumn, Footer, LeafStats, PartitionKey, key_sql, partition_keys, renamed
-from ducklake_orch.engine.quoting import exactly, folded, identifier, literal
+from ducklake_orch.engine.quoting import file_literals, folded, identifier, literal
 
 # Statistics do not reveal NaN, and the bounds of blobs are hexadecimal digits.
 _UNPROVED = ("float32", "float64", "blob")
@@ -197,7 +197,7 @@ def _read(
     inner += [f"{_column(column, columns)} AS c{n}" for n, column in enumerate(read_columns)]
     outer = [f"CAST(min(k{n}) AS VARCHAR), CAST(max(k{n}) AS VARCHAR), count(k{n})" for n, _ in read_keys]
     outer += [f"count(c{n})" for n in range(len(read_columns))]
-    paths = ", ".join(literal(exactly(file.footer.path)) for file in files)
+    paths = file_literals(file.footer.path for file in files)
     rows = f"read_parquet([{paths}], hive_partitioning = false) AS {renamed(files[0].match.found)}"
     rows = f"SELECT filename, {', '.join(inner)} FROM {rows}"
     sql = f"SELECT filename, count(*), {', '.join(outer)} FROM ({rows}) GROUP BY 1"

@@ -28,7 +28,7 @@ from ducklake_orch.engine.bulk_delete import delete_files
 from ducklake_orch.engine.error_classes import run
 from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import exactly, file_literals, literal
 from ducklake_orch.errors import SharedDataPathError, StorageError
 
 log = logging.getLogger("ducklake_orch")
@@ -236,7 +236,7 @@ def _stored_files(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Seq
 
 def _stored_objects(config: LakeConfig, con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> Iterator[_Stored]:
     """Query objects with one statement; on failure, bisect to skip the objects that cannot be read."""
-    names = ", ".join(literal(exactly(path)) for path in paths)
+    names = file_literals(paths)
     sql = f"SELECT filename, size, epoch_us(last_modified::TIMESTAMPTZ) FROM read_blob([{names}])"
     try:
         rows = run(con, sql, config, "Reading the size and age of orphans failed").fetchall()

@@ -21,7 +21,7 @@ from ducklake_orch.engine.bulk_delete import delete_files
 from ducklake_orch.engine.error_classes import classify, run
 from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.instances import working_connection
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import exactly, file_literal, file_literals, literal
 from ducklake_orch.errors import ObjectExistsError, ObjectNotFoundError, StorageBusyError
 from ducklake_orch.results import Result
 
@@ -81,7 +81,7 @@ class Quarantine:
             rows = run(con, f"SELECT file FROM glob({pattern})", self.config, doing).fetchall()
             listed = sorted(str(row[0]) for row in rows)
             for start in range(0, len(listed), _FILES_IN_ONE_QUERY):
-                names = ", ".join(literal(exactly(path)) for path in listed[start : start + _FILES_IN_ONE_QUERY])
+                names = file_literals(listed[start : start + _FILES_IN_ONE_QUERY])
                 sizes = run(con, f"SELECT filename, size FROM read_blob([{names}])", self.config, doing).fetchall()
                 found += [self._file(str(path), int(size)) for path, size in sizes]
         return sorted(found, key=lambda file: (file.since, file.path))
@@ -146,9 +146,9 @@ class Quarantine:
         sizes = "SELECT size FROM read_blob([{}])"
         try:
             with closing(con.cursor()) as cursor:
-                source = literal(exactly(path))
+                source = file_literal(path)
                 cursor.execute(f"COPY (SELECT content FROM read_blob({source})) TO {literal(place)} (FORMAT BLOB)")
-                both = cursor.execute(sizes.format(f"{source}, {literal(exactly(place))}")).fetchall()
+                both = cursor.execute(sizes.format(f"{source}, {file_literal(place)}")).fetchall()
         except duckdb.Error as error:
             return classify(error, self.config, "copying it failed").message
         return None if len(both) == 2 and both[0] == both[1] else "the copy has another size"

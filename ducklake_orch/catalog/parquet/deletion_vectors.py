@@ -14,7 +14,7 @@ from zlib import crc32
 import duckdb
 
 from ducklake_orch.catalog.metadata import DataFile, DeleteFile
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals
 from ducklake_orch.errors import FileNotUsableError
 
 _MAGIC = bytes.fromhex("d1d33964")
@@ -40,7 +40,7 @@ def read_vectors(con: duckdb.DuckDBPyConnection, files: Sequence[DataFile]) -> t
     vectors = {delete.path: delete for file in files for delete in file.deletes if delete.format != "parquet"}
     if not vectors:
         return tuple(files)
-    paths = ", ".join(literal(exactly(path)) for path in vectors)
+    paths = file_literals(vectors)
     # DuckDB leaves out files that do not exist, and keeps the order of the others.
     contents = con.execute(f"SELECT content FROM read_blob([{paths}])").fetchall()
     if len(contents) != len(vectors):

@@ -19,7 +19,7 @@ from ducklake_orch.catalog.parquet.file_schema import FileColumn, file_columns
 from ducklake_orch.catalog.parquet.geometry_bounds import geometry_stats
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.error_classes import classify
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals
 from ducklake_orch.errors import AuthenticationError, DuckLakeOrchError, FileNotUsableError, TransientError
 
 # Footers in one lot. Some footers have thousands of row groups, and several lots are in memory at once.
@@ -153,7 +153,7 @@ def _loaded(
 def _load(con: duckdb.DuckDBPyConnection, config: LakeConfig, paths: Sequence[str]) -> dict[str, str]:
     """Read footers into the temporary table; return, by path, why files cannot be read."""
     try:
-        con.execute(_LOAD.format(paths=", ".join(literal(exactly(path)) for path in paths)))
+        con.execute(_LOAD.format(paths=file_literals(paths)))
         return {}
     except duckdb.Error as error:
         failure = classify(error, config, "Reading Parquet footers failed")

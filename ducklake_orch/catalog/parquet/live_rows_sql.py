@@ -24,14 +24,14 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.parquet.column_mapping import StoredColumn
 from ducklake_orch.catalog.parquet.file_schema import SCHEMA, FileColumn, file_columns
-from ducklake_orch.engine.quoting import exactly, identifier, literal
+from ducklake_orch.engine.quoting import file_literal, file_literals, identifier, literal
 
 _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 
 
 def parquet_sql(path: str, encryption_key: str | None = None) -> str:
     """Return the FROM item that reads a file's own columns."""
-    return f"read_parquet({literal(exactly(path))}, hive_partitioning = false{decryption(encryption_key)})"
+    return f"read_parquet({file_literal(path)}, hive_partitioning = false{decryption(encryption_key)})"
 
 
 def decryption(key: str | None) -> str:
@@ -149,7 +149,7 @@ def read_columns(con: duckdb.DuckDBPyConnection, paths: Sequence[str]) -> dict[s
     """Return the columns of files, by path, from their footers; files with the same columns share one tuple."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
     if paths:
-        wanted = ", ".join(literal(exactly(path)) for path in paths)
+        wanted = file_literals(paths)
         cursor = con.execute(f"SELECT file_name, {', '.join(SCHEMA)} FROM parquet_schema([{wanted}])")
         while batch := cursor.fetchmany(10_000):
             for path, *row in batch:

@@ -24,7 +24,7 @@ from ducklake_orch.catalog.parquet.encrypted_columns import footers_of
 from ducklake_orch.catalog.parquet.file_schema import FileColumn
 from ducklake_orch.catalog.parquet.live_rows_sql import decryption, deletes_sql, has_own, renamed, value_sql
 from ducklake_orch.catalog.parquet.row_versions_sql import FileLife, short
-from ducklake_orch.engine.quoting import exactly, literal
+from ducklake_orch.engine.quoting import file_literals, literal
 
 _OWN = {ROW_ID_FIELD: ROW_ID, SNAPSHOT_ID_FIELD: SNAPSHOT_ID}
 _FILES, _DELETED = "__ducklake_orch_files", "__ducklake_orch_gone"
@@ -138,7 +138,7 @@ def _read(paths: Sequence[str], key: str | None, *, union: bool = False) -> str:
 
     DuckDB's column `file_index` is a file's place in the list. Its `filename` can be another spelling of the path.
     """
-    listed = ", ".join(literal(exactly(path)) for path in paths)
+    listed = file_literals(paths)
     options = f"hive_partitioning = false{', union_by_name = true' if union else ''}{decryption(key)}"
     return f"read_parquet([{listed}], {options})"
 
