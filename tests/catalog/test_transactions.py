@@ -394,10 +394,15 @@ def test_a_table_that_was_created_meanwhile_stops_the_transaction(shop: DuckLake
 
 
 @catalogs(quick=[SQLITE], sql_writes=True)
-def test_a_new_column_does_not_get_the_id_of_one_that_was_dropped_meanwhile(shop: DuckLake) -> None:
+@pytest.mark.parametrize("new", [["tax"], ["tax", "note"]])
+def test_a_new_column_does_not_get_the_id_of_one_that_was_dropped_meanwhile(shop: DuckLake, new: list[str]) -> None:
+    wider = ORDERS
+    for name in new:
+        wider = wider.append_column(name, pa.array([1.0] * 3))
+
     def transact() -> None:
         with shop.transaction() as tx:
-            tx.write(ORDERS.append_column("tax", pa.array([1.0] * 3)), "orders", mode="append", schema_evolution="add")
+            tx.write(wider, "orders", mode="append", schema_evolution="add")
             shop.execute(["ALTER TABLE orders ADD COLUMN x INTEGER", "ALTER TABLE orders DROP COLUMN x"])
 
     with pytest.raises(ConflictError, match="were added and dropped"):

@@ -103,7 +103,7 @@ class Runner:
     ) -> Outcome:
         known = [test for test in _tests_of(mutant, covering) if test in self._items]
         ordered = [test for test in self._killers if test in known]
-        ordered += [test for test in known if test not in self._killers]
+        ordered += sorted((test for test in known if test not in self._killers), key=self._is_slow)
 
         def mutate() -> None:
             mutant.apply()
@@ -118,6 +118,9 @@ class Runner:
         if outcome.kind == "killed":
             self._killers = [outcome.test, *(test for test in self._killers if test != outcome.test)]
         return outcome
+
+    def _is_slow(self, test: str) -> bool:
+        return self._items[test].get_closest_marker("rest") is not None
 
     def _is_passing(self, test: str) -> bool:
         """Whether a test passes without a mutant."""

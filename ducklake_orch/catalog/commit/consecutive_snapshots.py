@@ -137,7 +137,7 @@ def _commit(
     if recorded:
         idempotency.record_each(transaction, table.table_id, recorded)
     return [
-        Committed(snapshot, snapshot - 1, table.table_id, rows_added=append.rows, files_added=len(append.files))
+        Committed(snapshot, snapshot - 1, rows_added=append.rows, files_added=len(append.files))
         for snapshot, append in enumerate(appends, first)
     ]
 

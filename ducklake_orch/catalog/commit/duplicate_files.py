@@ -15,19 +15,18 @@ _PATHS_IN_ONE_QUERY = 2000
 _FILES_NAMED = 20
 
 
-def refuse_known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool = False) -> None:
+def refuse_known(metadata: Metadata, paths: Sequence[str], *, copied_to: TableDef | None = None) -> None:
     """Refuse files that the lake already has.
 
     Args:
         metadata: The metadata tables.
-        table: The table to add the files to.
         paths: The files' paths, in the lake's spelling.
-        copied: Whether copies of the files are added. Then only files that are live in `table` itself are refused.
+        copied_to: The table to which copies of the files are added: only files that are live in it are refused.
 
     Raises:
         DuplicateFileError: When the lake already has some of the files; names them and the tables that have them.
     """
-    reasons = _reasons(metadata, table, paths, copied=copied)
+    reasons = _reasons(metadata, paths, copied_to)
     if not reasons:
         return
     lines = [f"  {path}: {why}" for path, why in list(reasons.items())[:_FILES_NAMED]]
@@ -40,7 +39,7 @@ def refuse_known(metadata: Metadata, table: TableDef, paths: Sequence[str], *, c
     )
 
 
-def _reasons(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copied: bool) -> dict[str, str]:
+def _reasons(metadata: Metadata, paths: Sequence[str], copied_to: TableDef | None) -> dict[str, str]:
     wanted, folders = set(paths), _table_folders(metadata)
     root = metadata.data_path()
     by_id = defaultdict(list)
@@ -54,12 +53,12 @@ def _reasons(metadata: Metadata, table: TableDef, paths: Sequence[str], *, copie
         table_id, path, end = int(row[0]), text(row[1]) or "", row[3]
         for folder, name in by_id[table_id]:
             whole = f"{folder}{path}" if truth(row[2]) else path
-            if whole not in wanted or (copied and (table_id != table.table_id or end is not None)):
+            if whole not in wanted or (copied_to and (table_id != copied_to.table_id or end is not None)):
                 continue
             reasons[whole] = f"table `{name}` has it" + (
                 f" up to snapshot {end}, and deletes it when that snapshot expires" if end is not None else ""
             )
-    if not copied:
+    if copied_to is None:
         for row in _look_up(metadata, "ducklake_files_scheduled_for_deletion", "path, path_is_relative", spellings):
             whole = f"{root if truth(row[1]) else ''}{text(row[0])}"
             if whole in wanted:

@@ -168,7 +168,6 @@ class Committed:
 
     snapshot_id: int
     previous_snapshot_id: int
-    table_id: int | None = None
     rows_removed: int = 0
     rows_added: int = 0
     files_added: int = 0

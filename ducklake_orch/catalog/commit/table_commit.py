@@ -98,26 +98,25 @@ class TableCommit:
         if current is not None:
             self._refuse_committed_keys(current)
         self.defines = conflicts.judge_table(change, current) or change.drops
-        if self.defines and current is not None:
+        if current is not None:
             conflicts.judge_new_columns(transaction.metadata, current, change.target)
             conflicts.judge_new_buckets(transaction.metadata, current, change.target)
         if change.adopted:
-            refuse_known(transaction.metadata, current or change.target, change.adopted)
+            refuse_known(transaction.metadata, change.adopted)
         if change.copied and current is not None:  # copies are only refused beside rows of the same table
-            refuse_known(transaction.metadata, current, change.copied, copied=True)
+            refuse_known(transaction.metadata, change.copied, copied_to=current)
         check_expected(transaction, change, current)
         self.retired = Retired() if current is None else self._retired(current)
         if not (self.ready.rows or change.deletes or self.retired or self.defines):
-            self.done = Committed(latest.snapshot_id, latest.snapshot_id, current.table_id if current else None)
+            self.done = Committed(latest.snapshot_id, latest.snapshot_id)
             return
-        if change.few and self.ready.rows and current is not None and not self.defines:
+        if current is not None and self.ready.rows:
+            self.statistics = read_table_statistics(transaction, current.table_id)
+        if change.few is not None and current is not None:
             self.inlined_table = ddl.inlined_table(transaction, current)
         # The table that holds inlined rows is part of the schema. An engine that has cached this schema version does
         # not search for a new one, so creating one takes a new version.
-        if current is not None and self.ready.rows:
-            self.statistics = read_table_statistics(transaction, current.table_id)
-        inlines = change.few is not None and self.ready.rows > 0
-        self.new_version = self.defines or (inlines and self.inlined_table is None)
+        self.new_version = self.defines or (change.few is not None and self.inlined_table is None)
 
     def number(self, numbers: Numbers) -> None:
         """Assign catalog ids to a new table, or to the new keys of a table."""
@@ -159,7 +158,7 @@ class TableCommit:
         transaction, change = self.transaction, self.change
         if change.drops and self.current is not None:
             self.tokens.append(ddl.drop_table(transaction, self.current, snapshot))
-            self.done = Committed(snapshot, transaction.latest.snapshot_id, self.current.table_id)
+            self.done = Committed(snapshot, transaction.latest.snapshot_id)
             return
         table = self._define(snapshot)
         if self.new_version:
@@ -175,7 +174,6 @@ class TableCommit:
         self.done = Committed(
             snapshot,
             transaction.latest.snapshot_id,
-            table.table_id,
             rows_removed=self.retired.rows,
             rows_added=self.ready.rows,
             files_added=self.ready.count,
@@ -215,7 +213,7 @@ class TableCommit:
         snapshot, write_id = committed
         refuse_own_key(write_id, self.write)
         undone = idempotency.undone_by(self.transaction.metadata, current.table_id, snapshot)
-        return Committed(snapshot, latest, current.table_id, replayed=True, undone_by=undone)
+        return Committed(snapshot, latest, replayed=True, undone_by=undone)
 
     def _refuse_committed_keys(self, current: TableDef) -> None:
         """Refuse staged work whose key other work has committed meanwhile: its rows would be there twice."""
@@ -297,7 +295,7 @@ class TableCommit:
     def _add_inlined(self, table: TableDef, snapshot: int) -> None:
         """Insert inlined rows, which the catalog itself stores."""
         inlinable_rows = self.change.few
-        if inlinable_rows is None or not self.ready.rows:
+        if inlinable_rows is None:
             return
         if self.inlined_table is None:
             raise StalePlanError(

@@ -24,7 +24,7 @@ def find_replay(metadata: Metadata, table: TableDef, key: str | None, latest: in
     if (snapshot := idempotency.find_key(metadata, table.table_id, key)) is None:
         return None
     undone = idempotency.undone_by(metadata, table.table_id, snapshot)
-    return Committed(snapshot, latest, table.table_id, replayed=True, undone_by=undone)
+    return Committed(snapshot, latest, replayed=True, undone_by=undone)
 
 
 def write_result(write: Write, table: TableDef, mode: str, files: Sequence[NewFile], done: Committed) -> WriteResult:

@@ -98,11 +98,11 @@ class _Registration:
 
         def check(_: int) -> int:
             with open_session(self._config, entering=False) as session, reading(session, doing) as metadata:
-                refuse_known(metadata, table, paths, copied=self._request.copy)
+                refuse_known(metadata, paths, copied_to=table if self._request.copy else None)
                 return metadata.latest().snapshot_id
 
         latest = retrying(self._config.retry, doing, check)
-        outcome = Committed(latest, latest, table.table_id, files_added=len(files))
+        outcome = Committed(latest, latest, files_added=len(files))
         return write_result(self._write, table, "add_files", files, outcome)
 
     def _add(self, table: TableDef) -> WriteResult:

@@ -171,7 +171,7 @@ def _commit_together(key: Hashable, appends: Sequence[_Append]) -> None:
 
 
 def _inlinable(writer: TableWriter, table: TableDef, appends: Sequence[_Append]) -> InlinableRows | None:
-    """Prepare the rows of all appends; None if Arrow cannot join them, such as dictionaries with too many values."""
+    """Prepare the rows of all appends; None if there are none, or Arrow cannot join their dictionaries."""
     import pyarrow as pa
 
     config, part = writer.config, free_column_name("part", table.columns)

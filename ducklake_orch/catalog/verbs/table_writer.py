@@ -234,7 +234,7 @@ class TableWriter:
                 f"The table `{known}` exists.", remedy="Mode `append` adds rows to it, `ignore` leaves it unchanged."
             )
         if request.mode == "ignore":
-            return WritePlan(newest, known, known, Committed(latest, latest, known.table_id))
+            return WritePlan(newest, known, known, Committed(latest, latest))
         check_layout(metadata.con, known, request.partition_by, request.sort_by)
         target = known
         if request.schema_evolution != "error":

@@ -79,8 +79,8 @@ def inlinable_rows(
     source: str,
     only: str | None,
     part: str | None = None,
-) -> InlinableRows:
-    """Prepare rows to inline in the catalog.
+) -> InlinableRows | None:
+    """Prepare rows to inline in the catalog; return None if there are none.
 
     Args:
         con: Any DuckDB connection.
@@ -108,6 +108,8 @@ def inlinable_rows(
         rows = con.execute(f"SELECT {numbers}, {texts} FROM {_FEW}").to_arrow_table()
     finally:
         con.execute(f"DROP TABLE {_FEW}")
+    if not len(rows):
+        return None
     types = {name: "BIGINT" for name in (ordinal, part) if name is not None}
     types |= {column.name: "VARCHAR" for column in table.columns}
     return InlinableRows(Relation(types, [()] * len(rows), rows), ordinal, tuple(files), part)
