@@ -9,7 +9,7 @@ import duckdb
 
 from ducklake_orch.config.nearest import nearest
 from ducklake_orch.engine.error_classes import KEYS_REMEDY
-from ducklake_orch.engine.quoting import TableName, folded, identifier, literal
+from ducklake_orch.engine.quoting import TableName, folded, identifier, is_storable, literal
 from ducklake_orch.engine.scratch import scratch
 from ducklake_orch.errors import ConfigError, MissingExtraError, UnsupportedStatementError
 from ducklake_orch.install_commands import install_extra
@@ -263,6 +263,8 @@ def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
     if re.search(r"\b(?:primary\s+key|unique|references|foreign\s+key)\b", kind, re.IGNORECASE):
         raise UnsupportedStatementError(f"Column `{name}` declares a key: `{given}`.", remedy=KEYS_REMEDY)
     reason = "only NOT NULL may follow a type"
+    if not is_storable(given):
+        raise ConfigError(f"{given!r} cannot be the type of a column.")
     try:
         # The engine parses the type and prints it: exactly one column, so that the text can hold nothing but a type.
         rows = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()

@@ -13,13 +13,19 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Options whose value is a keyword, which all documentation writes without quotes.
 _WORDS = {"type", "provider"}
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _PATTERN_SIGNS = re.compile(r"[\[*?]")
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
+def is_storable(text: str) -> bool:
+    """Whether the engine and each catalog can store a text: it has no NUL and no half of a surrogate pair."""
+    return not _UNSTORABLE.search(text)
+
+
 def identifier(name: str) -> str:
     """Quote a name, always, so that keywords, dashes, dots and spaces need no special case."""
-    if not name or "\x00" in name:
+    if not name or not is_storable(name):
         raise ConfigError(f"{name!r} cannot be a name in SQL.")
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
@@ -52,8 +58,8 @@ def literal(value: Any) -> str:
     if isinstance(value, datetime | date):
         value = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
     text = str(value)
-    if "\x00" in text:
-        raise ConfigError("A value with a NUL character cannot be written in SQL.")
+    if not is_storable(text):
+        raise ConfigError("A value with a NUL or half a surrogate pair cannot be written in SQL.")
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -127,7 +133,7 @@ def table_name(name: str, schema: str = "main") -> TableName:
     Raises:
         ConfigError: When the name has no parts or too many.
     """
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not is_storable(name):
         raise ConfigError(f"{name!r} is not the name of a table.", remedy="Write `table` or `schema.table`.")
     parts, position = [], 0
     while match := _NAME_PART.match(name, position):

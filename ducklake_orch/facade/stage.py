@@ -369,8 +369,9 @@ def get_stage(
     from ducklake_orch.catalog.search import planning
     from ducklake_orch.catalog.transactions import create_stage, discard_stage, find_stage
     from ducklake_orch.engine.exactly_once import refuse_managed, refuse_read_only
+    from ducklake_orch.engine.quoting import is_storable
 
-    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or "\0" in name:
+    if not isinstance(name, str) or not name or len(name) > _LONGEST_NAME or not is_storable(name):
         raise ConfigError(f"The name of a stage has 1 to {_LONGEST_NAME} characters, not {str(name)[:80]!r}.")
     lasts = read_argument("ttl", parse_duration, ttl)
     if lasts > _LONGEST_TTL:

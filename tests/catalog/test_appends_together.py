@@ -125,6 +125,16 @@ def test_each_append_has_its_own_snapshot_key_and_result(lake: DuckLake, groups:
     assert [added(lake, result.snapshot_id) for result in results] == [[10, 11], [20], [30, 31, 32]]
 
 
+@catalogs(quick=[SQLITE])
+@kinds
+def test_keys_of_another_table_do_not_count(lake: DuckLake, groups: list[int], kind: Kind) -> None:
+    for key in "ab":
+        lake.write(numbers(9), "u", mode="append", idempotency_key=key)
+    results = kind.together(lake, kind.append(lake, numbers(10), "a"), kind.append(lake, numbers(20), "b"))
+    assert (groups, [result.replayed for result in results]) == ([2], [False, False])
+    assert [added(lake, result.snapshot_id) for result in results] == [[10], [20]]
+
+
 @inlining_catalogs
 def test_results_name_the_partitions_as_those_of_single_appends_do(lake: DuckLake, groups: list[int]) -> None:
     lake.write(numbers(1, 2), "t", mode="append", inline="auto")

@@ -142,6 +142,22 @@ def test_partitions_of_inlined_rows_are_replaced(lake: DuckLake) -> None:
 
 
 @inlining_catalogs
+def test_a_change_of_inlined_rows_leaves_their_history(lake: DuckLake) -> None:
+    seen: dict[int, list[tuple[Any, ...]]] = {}
+    for change in (
+        lambda: lake.write(numbers(1, 2, 3), "t", mode="append", inline="auto"),
+        lambda: lake.execute("DELETE FROM t WHERE i = 1").raise_for_error(),
+        lambda: lake.delete("t", "i = 2"),
+        lambda: lake.write(numbers(4), "t", mode="overwrite", inline="auto"),
+        lambda: lake.write(numbers(5), "t", mode="overwrite"),
+    ):
+        change()
+        seen[lake.snapshots(limit=1)[0].snapshot_id] = rows(lake, "FROM t ORDER BY i")
+        assert {at: rows(lake, f"FROM t AT (VERSION => {at}) ORDER BY i") for at in seen} == seen
+    assert list(seen.values()) == [[(1,), (2,), (3,)], [(2,), (3,)], [(3,)], [(4,)], [(5,)]]
+
+
+@inlining_catalogs
 def test_inlined_rows_survive_added_and_renamed_columns(lake: DuckLake) -> None:
     lake.write(numbers(1), "t", mode="append", inline="auto")
     wider = pa.table({"i": [2], "s": ["x"]})

@@ -89,7 +89,7 @@ def test_a_generator_is_never_in_memory_as_a_whole(lake: DuckLake) -> None:
         ([1, 2], ConfigError, "Data of type list cannot be written: a row is of type int"),
         ([{"a": 1}, {"a": "x"}], DataError, "Column `a` of rows 1 to 2 has values"),
         ([{"a": 2**70}], DataError, "Column `a` of rows 1 to 1"),
-        ([{1: 2}], DataError, "The name 1 of a column is not a text"),
+        ([{1: 2}], DataError, "The name 1 of a column is not a Unicode text"),
         ([], DataError, "The data have no columns"),
         ({"a": [1]}, ConfigError, "Data of type dict cannot be written.*list or generator of dicts"),
     ],

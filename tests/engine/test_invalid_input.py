@@ -3,7 +3,7 @@
 Unusual valid input, such as names and paths with special characters, is tested here as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -242,6 +242,30 @@ class TestEveryCatalog:
         ]:
             refused(kind, lake.execute(sql).raise_for_error, word)
         assert len(lake.snapshots()) == 2  # the snapshot of the lake and that of the table
+
+    @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+    def test_a_text_that_no_catalog_can_store_is_refused(self, lake: DuckLake, text: str) -> None:
+        lake.execute("CREATE TABLE t (i INTEGER, s VARCHAR)").raise_for_error()
+        calls: list[Callable[[], object]] = [
+            lambda: lake.write([{"i": 1}], "t", mode="append", idempotency_key=text),
+            lambda: lake.write([{"i": 1}], text, mode="append"),
+            lambda: lake.write([{text: 1}], "t", mode="append"),
+            lambda: lake.create_table("u", {text: "INTEGER"}),
+            lambda: lake.create_table("u", {"i": text}),
+            lambda: lake.create_table("u", {"i": "INTEGER"}, comment=text),
+            lambda: lake.alter_table("t", rename_columns={"s": text}),
+            lambda: lake.set_option("parquet_compression", text),
+            lambda: lake.delete("t", f"s = '{text}'"),
+            lambda: lake.stage(text),
+            lambda: lake.tag(text),
+        ]
+        for call in calls:
+            with pytest.raises(errors.DuckLakeOrchError):
+                call()
+        assert [len(lake.snapshots()), *lake.read("t").to_pylist()] == [2]
+
+    def test_half_a_surrogate_pair_in_a_row_is_refused(self, lake: DuckLake) -> None:
+        refused(errors.DataError, lambda: lake.write([{"s": "a\ud800b"}], "t", mode="append"), "`s` of rows 1 to 1")
 
     def test_a_read_only_lake_refuses_writes(self, make_lake: MakeLake) -> None:
         make_lake().execute("CREATE TABLE t (i INTEGER)").raise_for_error()

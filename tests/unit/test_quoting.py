@@ -78,7 +78,7 @@ def test_a_secret_is_written_in_full_only_as_a_literal(con: duckdb.DuckDBPyConne
     assert HOSTILE not in f"{secret!r}{secret}"
 
 
-@pytest.mark.parametrize("name", ["", "a\x00b"])
+@pytest.mark.parametrize("name", ["", "a\x00b", "a\udfffb"])
 def test_an_invalid_identifier_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be a name"):
         identifier(name)
@@ -87,7 +87,7 @@ def test_an_invalid_identifier_is_refused(name: str) -> None:
 def test_a_text_with_nul_is_refused_without_being_shown() -> None:
     with pytest.raises(ConfigError, match="NUL") as caught:
         literal(SecretStr("can\x00ary"))
-    assert "ary" not in str(caught.value).replace("cannot", "").replace("NUL character", "")
+    assert "ary" not in str(caught.value)
 
 
 @given(st.dictionaries(st.sampled_from(["user", "options", "sslrootcert", "application_name"]), NAMES))

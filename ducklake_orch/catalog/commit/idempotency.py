@@ -18,7 +18,7 @@ from ducklake_orch.catalog.metadata import (
     text,
 )
 from ducklake_orch.engine.dialects import Dialect, dialect_of
-from ducklake_orch.engine.quoting import TableName, literal
+from ducklake_orch.engine.quoting import TableName, is_storable, literal
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import ConfigError, LakeNotFoundError
 
@@ -31,7 +31,7 @@ _LONGEST_KEY = 1024
 
 def check_key(key: str) -> None:
     """Refuse a key that cannot be stored."""
-    if not isinstance(key, str) or not key or "\0" in key or len(key.encode()) > _LONGEST_KEY:
+    if not isinstance(key, str) or not key or not is_storable(key) or len(key.encode()) > _LONGEST_KEY:
         raise ConfigError(
             f"The idempotency key {str(key)[:80]!r} cannot be used.",
             remedy=f"Give a text of 1 to {_LONGEST_KEY} bytes, the same for every attempt at the same work.",

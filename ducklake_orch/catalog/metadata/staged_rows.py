@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from ducklake_orch.engine.quoting import identifier, literal
+from ducklake_orch.engine.quoting import identifier, is_storable, literal
 from ducklake_orch.errors import ConfigError
 
 # More rows than this are inserted as one Arrow relation. Up to this number, text is as fast. Arrow has a cost: pyarrow
@@ -34,8 +34,8 @@ class Relation:
     @classmethod
     def of(cls, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "Relation":
         """Prepare rows, as text or as Arrow depending on their number."""
-        if any(isinstance(value, str) and "\0" in value for row in rows for value in row):
-            raise ConfigError("A value with a NUL character cannot be written in SQL.")
+        if any(isinstance(value, str) and not is_storable(value) for row in rows for value in row):
+            raise ConfigError("A value with a NUL or half a surrogate pair cannot be written in SQL.")
         if len(rows) <= _ROWS_AS_TEXT:
             return cls(columns, rows)
         import pyarrow as pa

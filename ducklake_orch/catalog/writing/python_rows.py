@@ -8,6 +8,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ducklake_orch.engine.quoting import is_storable
 from ducklake_orch.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -63,11 +64,11 @@ def _table(rows: list[Mapping[str, Any]], before: int) -> "pa.Table":
 
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
-        if not isinstance(name, str):
-            raise DataError(f"The name {name!r} of a column is not a text.")
+        if not isinstance(name, str) or not is_storable(name):
+            raise DataError(f"The name {name!r} of a column is not a Unicode text.")
         try:
             columns[name] = pa.array([row.get(name) for row in rows])
-        except (pa.ArrowException, OverflowError, TypeError) as error:
+        except (pa.ArrowException, OverflowError, TypeError, UnicodeEncodeError) as error:
             where = f"rows {before + 1:,} to {before + len(rows):,}"
             raise DataError(
                 f"Column `{name}` of {where} has values that Arrow cannot hold in one type: {error}",
