@@ -123,17 +123,6 @@ def test_a_recreated_table_forgets_earlier_idempotency_keys(lake: DuckLake) -> N
 
 
 @catalogs()
-def test_a_key_identifies_a_write_to_one_table(lake: DuckLake) -> None:
-    for table in ("t", "u"):
-        lake.write(ORDERS.slice(0, 0), table, mode="append")
-    done = {table: lake.write(ORDERS, table, mode="append", idempotency_key="k") for table in ("t", "u")}
-    for table, first in done.items():
-        again = lake.write(ORDERS, table, mode="append", idempotency_key="k")
-        assert (first.replayed, again.replayed, again.snapshot_id) == (False, True, first.snapshot_id)
-        assert rows(lake, f"SELECT count(*) FROM {table}") == [(3,)]
-
-
-@catalogs()
 def test_schema_evolution_adds_new_columns(lake: DuckLake) -> None:
     lake.write(ORDERS, "t", mode="append")
     wider = ORDERS.append_column("note", [["a", "b", "c"]]).append_column("s", [[{"x": 1}] * 3])

@@ -1,0 +1,48 @@
+"""What an idempotency key identifies, which keys can be stored, and how long they are kept."""
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.catalog.fsck.damage import damage
+from tests.support.backends import SQLITE, catalogs
+from tests.support.refusals import refused
+
+ROWS = pa.table({"i": [1, 2, 3]})
+
+
+def is_replayed(lake: DuckLake, key: str, table: str = "t") -> bool:
+    """Append rows with a key, and return whether an earlier append had done so."""
+    return lake.write(ROWS, table, mode="append", idempotency_key=key).replayed
+
+
+@catalogs()
+def test_a_key_identifies_a_write_to_one_table(lake: DuckLake) -> None:
+    for table in ("t", "u"):
+        lake.write(ROWS, table, mode="append")
+    assert [is_replayed(lake, "k", table) for table in ("t", "u", "t", "u")] == [False, False, True, True]
+    assert [lake.table(table).count() for table in ("t", "u")] == [6, 6]
+
+
+@catalogs()
+def test_keys_that_differ_in_one_byte_differ(lake: DuckLake) -> None:
+    keys = ["a", "A", "a ", "á", "a\\", "a'", "k" * 1023, "k" * 1024, "é" * 512]
+    assert [is_replayed(lake, key) for key in keys + keys] == [False] * len(keys) + [True] * len(keys)
+
+
+@catalogs(quick=[SQLITE])
+@pytest.mark.parametrize("key", ["", "k" * 1025, "é" * 513, "a\0b", "a\ud800b"])
+def test_a_key_that_cannot_be_stored_is_refused(lake: DuckLake, key: str) -> None:
+    refused(errors.ConfigError, lambda: is_replayed(lake, key), "1 to 1024 bytes")
+    assert not lake.exists("t")
+
+
+@catalogs()
+def test_a_write_forgets_the_keys_of_its_table_that_are_older_than_keep_keys(lake: DuckLake) -> None:
+    for table, key in [("t", "a"), ("t", "b"), ("u", "a")]:
+        is_replayed(lake, key, table)
+    age = int(lake.config.keep_keys.total_seconds()) + 60
+    damage(lake, f"UPDATE ducklake_orch_commits SET committed_at = committed_at - {age} WHERE snapshot_id <> 2")
+    assert is_replayed(lake, "a"), "an old key is found until it is forgotten"
+    is_replayed(lake, "new")
+    assert [is_replayed(lake, key, table) for table, key in [("t", "b"), ("u", "a"), ("t", "a")]] == [True, True, False]
