@@ -37,6 +37,18 @@ def test_a_key_that_cannot_be_stored_is_refused(lake: DuckLake, key: str) -> Non
     assert not lake.exists("t")
 
 
+@catalogs(quick=[SQLITE])
+def test_a_replay_warns_of_removed_rows_of_its_own_table_only(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
+    for table in ("t", "u"):
+        is_replayed(lake, "k", table)
+    lake.write(ROWS, "t", mode="append")
+    removed = lake.delete("u", "i = 1")
+    assert is_replayed(lake, "k", "t")
+    assert "has removed rows since" not in caplog.text
+    assert is_replayed(lake, "k", "u")
+    assert f"snapshot {removed.snapshot_id} has removed rows since" in caplog.text
+
+
 @catalogs()
 def test_a_write_forgets_the_keys_of_its_table_that_are_older_than_keep_keys(lake: DuckLake) -> None:
     for table, key in [("t", "a"), ("t", "b"), ("u", "a")]:

@@ -254,3 +254,13 @@ def test_expect_snapshot_refuses_a_replacement_of_changed_rows(lake: DuckLake) -
         replace(lake.snapshots()[0].snapshot_id)
     with pytest.raises(errors.SnapshotNotFoundError):
         replace(999)
+
+
+@catalogs()
+def test_expect_snapshot_allows_changes_of_other_tables_and_of_the_definition(lake: DuckLake) -> None:
+    lake.write(DAYS, "u", mode="append")
+    read = lake.write(DAYS, "t", mode="append").snapshot_id
+    lake.delete("u", "true")
+    lake.alter_table("t", add_columns={"note": "VARCHAR"})
+    lake.write(DAYS.slice(0, 1), "t", mode="overwrite", expect_snapshot=read)
+    assert lake.table("t").count() == 1
