@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,19 @@ def test_two_writers_that_add_the_same_column_both_add_their_rows(
     once_at(monkeypatch, "files.written", lambda: lake.write(more, "t", **wider))
     assert lake.write(more, "t", **wider).attempts == 1
     assert rows(lake, "FROM t ORDER BY i") == [(1, None), (2, 2), (2, 2)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@pytest.mark.parametrize(("before", "after"), [([], ["i"]), (["i"], []), (["d"], ["year(d)"])])
+def test_a_write_plans_again_if_the_partition_keys_have_changed(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, before: list[str], after: list[str]
+) -> None:
+    data = numbers(1, 2).append_column("d", [[date(2024, 1, 2), date(2024, 3, 4)]])
+    lake.write(data, "t", mode="append", partition_by=before)
+    once_at(monkeypatch, "files.written", lambda: lake.alter_table("t", partition_by=after))
+    done = lake.write(data, "t", mode="append")
+    assert done.attempts == 2
+    assert [partition.rows for partition in done.partitions] == {"i": [1, 1], "year(d)": [2]}.get("".join(after), [])
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
