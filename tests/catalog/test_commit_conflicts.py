@@ -74,6 +74,17 @@ def test_a_writer_does_not_add_its_rows_to_another_table_of_the_same_name(
     nothing_left_over(lake)
 
 
+def test_a_writer_adds_its_rows_to_a_table_that_the_engine_creates_in_another_folder(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once_at(
+        monkeypatch, "files.written", lambda: run(lake, 'CREATE TABLE "a b" (i BIGINT); INSERT INTO "a b" VALUES (1)')
+    )
+    assert lake.write(numbers(2), '"a b"', mode="append").attempts == 2
+    assert rows(lake, 'FROM "a b" ORDER BY i') == [(1,), (2,)]
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
 def test_a_view_that_appears_stops_the_creation_of_a_table(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     once_at(monkeypatch, "files.written", lambda: run(lake, "CREATE VIEW t AS SELECT 1 AS i"))
     with pytest.raises(ObjectExistsError, match=r"`main\.t` is a view"):

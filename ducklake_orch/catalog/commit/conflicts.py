@@ -38,7 +38,8 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
         TableDroppedError: When the table was dropped, or another table has its name.
         ObjectExistsError: When the change must create the table and the table exists.
         SchemaConflictError: When a concurrent commit created a different table of that name.
-        StalePlanError: When the columns or partition keys have changed; the write can succeed once planned again.
+        StalePlanError: When the columns or partition keys have changed, or the table to create was created in another
+            folder; the write can succeed once planned again.
     """
     known = change.known
     if known is None:
@@ -53,6 +54,11 @@ def judge_table(change: TableChange, current: TableDef | None) -> bool:
             raise SchemaConflictError(
                 f"A concurrent write created a different table `{change.table}`.",
                 remedy="Compare its definition with yours, and write to it as it is.",
+            )
+        if current.folder != change.target.folder:  # engines name the folders of tables with unusual names differently
+            raise StalePlanError(
+                f"A concurrent commit created the table `{change.table}`, with another folder.",
+                remedy="Retry the write: planned again, it can succeed.",
             )
         return False
     if current is None or current.table_id != known.table_id:
@@ -144,11 +150,7 @@ def judge_new_columns(metadata: Metadata, current: TableDef, target: TableDef) -
 
 
 def _same_layout(table: TableDef, other: TableDef) -> bool:
-    return (
-        _shape(table.columns) == _shape(other.columns)
-        and table.key_fields == other.key_fields
-        and table.folder == other.folder
-    )
+    return _shape(table.columns) == _shape(other.columns) and table.key_fields == other.key_fields
 
 
 def _shape(columns: Iterable[ColumnDef]) -> tuple[object, ...]:
