@@ -92,7 +92,7 @@ e2e: $(VENV)/.test ## Run Dagster and Airflow with all their processes, and the 
 	$(PYTEST) -m e2e $(ARGS)
 
 .PHONY: test
-test: $(VENV)/.test ## Run the tests: each behaviour once, within a quarter of an hour
+test: $(VENV)/.test ## Run the tests: each behaviour once, in about 25 minutes
 	$(PYTEST) $(PARALLEL) $(HANGS) --durations=10 --durations-min=2 -m "not rest and not full and not soak and not e2e" $(ARGS)
 
 .PHONY: test-rest

@@ -1,4 +1,4 @@
-"""Chooses what `make test` runs: every behaviour once, in a quarter of an hour. `make test-all` runs the rest as well.
+"""Chooses what `make test` runs: every behaviour once, in about 25 minutes. `make test-all` runs the rest as well.
 
 Two markers are set here. `rest`:
 
