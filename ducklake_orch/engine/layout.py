@@ -258,13 +258,13 @@ def _type_names(kind: Any) -> set[str]:
 
 
 def _checked_type(name: str, given: str, con: duckdb.DuckDBPyConnection) -> str:
+    if not is_storable(given):
+        raise ConfigError(f"{given!r} cannot be the type of a column.")
     match = re.fullmatch(r"(.*?)(\s+not\s+null)?\s*", given, re.IGNORECASE | re.DOTALL)
     kind, not_null = (match.group(1), match.group(2)) if match else (given, None)
     if re.search(r"\b(?:primary\s+key|unique|references|foreign\s+key)\b", kind, re.IGNORECASE):
         raise UnsupportedStatementError(f"Column `{name}` declares a key: `{given}`.", remedy=KEYS_REMEDY)
     reason = "only NOT NULL may follow a type"
-    if not is_storable(given):
-        raise ConfigError(f"{given!r} cannot be the type of a column.")
     try:
         # The engine parses the type and prints it: exactly one column, so that the text can hold nothing but a type.
         rows = con.execute(f"DESCRIBE SELECT CAST(NULL AS {kind}) AS c").fetchall()

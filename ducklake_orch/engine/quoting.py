@@ -13,14 +13,21 @@ _LOWER = str.maketrans(ascii_uppercase, ascii_lowercase)
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Options whose value is a keyword, which all documentation writes without quotes.
 _WORDS = {"type", "provider"}
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+# What neither the engine nor a catalog can store: NUL, and half of a surrogate pair.
+UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _PATTERN_SIGNS = re.compile(r"[\[*?]")
 _NAME_PART = re.compile(r'"((?:[^"]|"")*)"|([^."]+)')
 
 
 def is_storable(text: str) -> bool:
-    """Whether the engine and each catalog can store a text: it has no NUL and no half of a surrogate pair."""
-    return not _UNSTORABLE.search(text)
+    """Whether the engine and each catalog can store a text."""
+    return not UNSTORABLE.search(text)
+
+
+def refuse_unstorable(text: str) -> None:
+    """Refuse a value that cannot be stored; the error does not show it, as it may be a secret."""
+    if not is_storable(text):
+        raise ConfigError("A value with a NUL or half a surrogate pair cannot be written in SQL.")
 
 
 def identifier(name: str) -> str:
@@ -58,8 +65,7 @@ def literal(value: Any) -> str:
     if isinstance(value, datetime | date):
         value = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
     text = str(value)
-    if not is_storable(text):
-        raise ConfigError("A value with a NUL or half a surrogate pair cannot be written in SQL.")
+    refuse_unstorable(text)
     return "'" + text.replace("'", "''") + "'"
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
+from ducklake_orch.engine.quoting import UNSTORABLE
 from ducklake_orch.errors import StatementError
 
 # A quoted name, a word, or else one sign of an operator. Bytes above 127 belong to letters.
@@ -34,15 +35,12 @@ def refuse_unreadable(sql: str) -> None:
     Raises:
         StatementError: When the SQL has a NUL, at which the engine silently stops reading, or is not Unicode.
     """
-    if (at := sql.find("\0")) >= 0:
-        raise StatementError(f"Character {at + 1} of the SQL is NUL.", remedy="Remove it, or write `chr(0)`.")
-    try:
-        sql.encode()
-    except UnicodeEncodeError as error:
-        failure = StatementError(f"Character {error.start + 1} of the SQL is not Unicode.", remedy="Remove it.")
-    else:
+    if (found := UNSTORABLE.search(sql)) is None:
         return
-    raise failure
+    where = f"Character {found.start() + 1} of the SQL"
+    if found[0] == "\0":
+        raise StatementError(f"{where} is NUL.", remedy="Remove it, or write `chr(0)`.")
+    raise StatementError(f"{where} is not Unicode.", remedy="Remove it.")
 
 
 def tokens_of(sql: str) -> list[Token]:

@@ -35,7 +35,9 @@ def _of_statement(node: ast.AST) -> Iterator[ast.AST]:
     match node:
         case ast.Expr(ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Continue():
             yield ast.Pass()
-        case ast.Return(value) if value is not None and not _is_none_or_false(value):
+        case ast.Return(None | ast.Constant(None | False)):
+            pass
+        case ast.Return():
             yield ast.Return(ast.Constant(None))
         case ast.If(test, body, orelse) if _is_plain(test):
             yield ast.If(ast.UnaryOp(ast.Not(), test), body, orelse)
@@ -137,10 +139,6 @@ def _is_plain(test: ast.expr) -> bool:
 
 def _is_none(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is None
-
-
-def _is_none_or_false(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and (value.value is None or value.value is False)
 
 
 def _is_text_or_starred(value: ast.expr) -> bool:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import duckdb
 
-from ducklake_orch.engine.quoting import identifier, is_storable, literal
-from ducklake_orch.errors import ConfigError
+from ducklake_orch.engine.quoting import identifier, literal, refuse_unstorable
 
 # More rows than this are inserted as one Arrow relation. Up to this number, text is as fast. Arrow has a cost: pyarrow
 # loads pandas when it converts its first list, which takes a second during which other writers may wait.
@@ -34,8 +34,9 @@ class Relation:
     @classmethod
     def of(cls, columns: Mapping[str, str], rows: Sequence[Sequence[Any]]) -> "Relation":
         """Prepare rows, as text or as Arrow depending on their number."""
-        if any(isinstance(value, str) and not is_storable(value) for row in rows for value in row):
-            raise ConfigError("A value with a NUL or half a surrogate pair cannot be written in SQL.")
+        for value in chain.from_iterable(rows):
+            if isinstance(value, str):
+                refuse_unstorable(value)
         if len(rows) <= _ROWS_AS_TEXT:
             return cls(columns, rows)
         import pyarrow as pa
