@@ -158,6 +158,16 @@ def test_a_change_of_inlined_rows_leaves_their_history(lake: DuckLake) -> None:
 
 
 @inlining_catalogs
+def test_a_transaction_that_leaves_inlined_rows_alone_does_not_conflict_with_their_flush(lake: DuckLake) -> None:
+    lake.write(numbers(1, 2), "t", mode="append")
+    lake.write(numbers(3), "t", mode="append", inline="auto")
+    with lake.transaction() as tx:
+        tx.delete("t", "i <= 2")
+    assert lake.snapshots(limit=1)[0].changes == ["inserted_into_table:1", "deleted_from_table:1"]
+    assert rows(lake, "FROM t") == [(3,)]
+
+
+@inlining_catalogs
 def test_inlined_rows_survive_added_and_renamed_columns(lake: DuckLake) -> None:
     lake.write(numbers(1), "t", mode="append", inline="auto")
     wider = pa.table({"i": [2], "s": ["x"]})

@@ -103,7 +103,7 @@ class Runner:
     ) -> Outcome:
         known = [test for test in _tests_of(mutant, covering) if test in self._items]
         ordered = [test for test in self._killers if test in known]
-        ordered += sorted((test for test in known if test not in self._killers), key=self._is_slow)
+        ordered += [test for test in known if test not in self._killers]
 
         def mutate() -> None:
             mutant.apply()
@@ -111,10 +111,12 @@ class Runner:
 
         if not ordered:
             return Outcome("not run")
-        outcome = self._forked(ordered[: self._most_tests or None], mutate)
+        chosen = [test for test in ordered if not self._is_slow(test)][: self._most_tests or None]
+        chosen += [test for test in ordered if self._is_slow(test)][: self._most_tests // 10 or None]
+        outcome = self._forked(chosen, mutate)
         while outcome.kind != "survived" and not self._is_passing(outcome.test):
-            ordered.remove(outcome.test)
-            outcome = self._forked(ordered[: self._most_tests or None], mutate)
+            chosen.remove(outcome.test)
+            outcome = self._forked(chosen, mutate)
         if outcome.kind == "killed":
             self._killers = [outcome.test, *(test for test in self._killers if test != outcome.test)]
         return outcome
@@ -257,7 +259,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", choices=[*MODULES, []], help="names of modules; all if none is given")
     parser.add_argument("--only", default="", help="run the mutants whose line and name match this expression")
-    parser.add_argument("--most-tests", type=int, default=100, help="tests for one mutant; 0 for all that reach it")
+    parser.add_argument(
+        "--most-tests", type=int, default=100, help="tests for one mutant, and a tenth of it slow ones; 0: all"
+    )
     parser.add_argument("--tests", default="", help="run the tests whose name matches this expression")
     chosen = parser.parse_args()
     names = chosen.modules or list(MODULES)

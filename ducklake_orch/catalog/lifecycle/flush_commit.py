@@ -60,12 +60,6 @@ class FlushedSlice:
         return sum(len({position for position, _ in life.deleted}) for life in self.lives)
 
     @property
-    def paths(self) -> frozenset[str]:
-        """The files that were written."""
-        deletes = [*self.deletes, *(file.deletes for file in self.files if file.deletes)]
-        return frozenset([*(file.placed.file.path for file in self.files), *(delete.path for delete in deletes)])
-
-    @property
     def changes_anything(self) -> bool:
         """Whether there is anything to commit."""
         return bool(self.row_count or self.deletes)
@@ -78,7 +72,6 @@ def commit_flushed(session: Session, write: Write, table: TableDef, flushed: Flu
         StalePlanError: When rows or files of the slice have changed since it was planned.
     """
     snapshot = commit_metadata(session, write, lambda transaction: _commit(transaction, write, table, flushed))
-    write.kept = flushed.paths
     # `write.after` is set if the reply to COMMIT was lost and the commit was found by its mark.
     return snapshot if write.after is None else write.after
 
