@@ -59,7 +59,7 @@ class Runner:
 
     def __init__(self, names: Sequence[str], only: str, tests: str, most_tests: int) -> None:
         self._names, self._only, self._tests, self._most_tests = names, only, tests, most_tests
-        self._killers: list[str] = []
+        self._killers = _past_killers()
         self._passes: dict[str, bool] = {}
         self._items: dict[str, pytest.Item] = {}
         self.unexplained = 0
@@ -103,7 +103,7 @@ class Runner:
     ) -> Outcome:
         known = [test for test in _tests_of(mutant, covering) if test in self._items]
         ordered = [test for test in self._killers if test in known]
-        ordered += [test for test in known if test not in self._killers]
+        ordered += _various([test for test in known if test not in self._killers])
 
         def mutate() -> None:
             mutant.apply()
@@ -112,7 +112,7 @@ class Runner:
         if not ordered:
             return Outcome("not run")
         chosen = [test for test in ordered if not self._is_slow(test)][: self._most_tests or None]
-        chosen += [test for test in ordered if self._is_slow(test)][: self._most_tests // 10 or None]
+        chosen += [test for test in ordered if self._is_slow(test)][: -(-self._most_tests // 10) or None]
         outcome = self._forked(chosen, mutate)
         while outcome.kind != "survived" and not self._is_passing(outcome.test):
             chosen.remove(outcome.test)
@@ -238,6 +238,24 @@ def _tests_of(mutant: Mutant, covering: Mapping[int, Sequence[str]]) -> list[str
     return sorted(scores if mutant.is_definition else tests, key=scores.__getitem__, reverse=True)
 
 
+def _various(tests: Sequence[str]) -> list[str]:
+    """Put one test of each function first, then the second ones, and so on."""
+    seen = Counter[str]()
+    rounds = defaultdict[int, list[str]](list)
+    for test in tests:
+        function = test.partition("[")[0]
+        rounds[seen[function]].append(test)
+        seen[function] += 1
+    return [test for number in sorted(rounds) for test in rounds[number]]
+
+
+def _past_killers() -> list[str]:
+    """Return the tests that killed mutants in earlier runs, those first that killed many."""
+    tables = [path.read_text().splitlines()[2:] for path in COVERAGE.parent.glob("*.md")]
+    cells = [line.removesuffix(" |").split(" | ")[-2:] for table in tables for line in table]
+    return [test for test, _ in Counter(test for kind, test in cells if kind == "killed").most_common()]
+
+
 def _path(name: str) -> Path:
     return ROOT / f"{MODULES[name].replace('.', '/')}.py"
 
@@ -259,9 +277,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="*", choices=[*MODULES, []], help="names of modules; all if none is given")
     parser.add_argument("--only", default="", help="run the mutants whose line and name match this expression")
-    parser.add_argument(
-        "--most-tests", type=int, default=100, help="tests for one mutant, and a tenth of it slow ones; 0: all"
-    )
+    parser.add_argument("--most-tests", type=int, default=100, help="tests for one mutant; 0 for all that reach it")
     parser.add_argument("--tests", default="", help="run the tests whose name matches this expression")
     chosen = parser.parse_args()
     names = chosen.modules or list(MODULES)
