@@ -317,6 +317,18 @@ def test_partitions_with_keys_in_other_notations_are_replaced(lake: DuckLake, ki
     assert rows(lake, "SELECT i FROM t") == [(1,)]
 
 
+@pytest.mark.parametrize("keys", [["p"], ["i", "p"]])
+def test_partitions_are_replaced_whose_key_was_written_before_its_type_was_promoted(
+    lake: DuckLake, keys: list[str]
+) -> None:
+    lake.write(query("SELECT 0.1::FLOAT AS p, 1 AS i"), "t", mode="append", partition_by=keys)
+    lake.execute("ALTER TABLE t ALTER p TYPE DOUBLE").raise_for_error()
+    for value, removed in [("0.1::DOUBLE", 0), ("0.1::FLOAT::DOUBLE", 1)]:
+        data = query(f"SELECT {value} AS p, 1 AS i")
+        assert lake.write(data, "t", mode="overwrite_partitions").rows_removed == removed
+    assert len(rows(lake, "FROM t")) == 2
+
+
 @pytest.mark.parametrize("damage", ["DELETE FROM {}", "UPDATE {} SET partition_value = 'no number'"])
 def test_a_partition_with_an_invalid_key_is_matched_by_its_rows(lake: DuckLake, damage: str) -> None:
     lake.write(query("SELECT 1 AS p, 1 AS i"), "t", mode="append", partition_by=["p"])
