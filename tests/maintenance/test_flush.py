@@ -4,6 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, MaintenancePolicy
@@ -241,6 +242,22 @@ def test_a_flush_is_replanned_if_the_partition_keys_change_before_its_commit(
     once_at(monkeypatch, "files.written", lambda: run(lake, "ALTER TABLE t SET PARTITIONED BY (bucket(4, i))"))
     assert sum(step.rows for step in flush_steps(lake)) == 9
     assert [run(lake, f"SELECT i FROM t WHERE i = {i}") for i in range(9)] == [[(i,)] for i in range(9)]
+    check_lake(lake)
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_a_flush_of_an_older_definition_keeps_the_statistics_of_the_table(lake: DuckLake) -> None:
+    run(lake, "CREATE TABLE t (i BIGINT, gone BIGINT)", "INSERT INTO t VALUES (1, 1)")
+    run(lake, "ALTER TABLE t DROP gone", "ALTER TABLE t ADD COLUMN j BIGINT")
+    lake.write(pa.table({"i": range(2, 22), "j": range(5, 25)}), "t", mode="append")
+    (step,) = flush_steps(lake)
+    assert step.rows == 1
+    with lake.connect_metadata() as con:
+        assert con.execute("SELECT record_count, next_row_id FROM ducklake_table_stats").fetchall() == [(21, 21)]
+        size = "SELECT sum(file_size_bytes) FROM ducklake_data_file"
+        assert con.execute(f"SELECT file_size_bytes = ({size}) FROM ducklake_table_stats").fetchall() == [(True,)]
+        bounds = "SELECT min_value, max_value FROM ducklake_table_column_stats WHERE column_id = 1"
+        assert con.execute(bounds).fetchall() == [("1", "21")]
     check_lake(lake)
 
 

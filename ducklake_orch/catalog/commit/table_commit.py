@@ -200,7 +200,7 @@ class TableCommit:
     def _current(self) -> TableDef | None:
         """Return the current table, or None if it does not exist; reuse the planned one if the schema is the same."""
         latest, change = self.transaction.latest, self.change
-        if change.known is not None and latest.schema_version == change.planned_version:
+        if latest.schema_version == change.planned_version:
             return change.known
         return self.transaction.metadata.find_table(change.table, latest.snapshot_id)
 
