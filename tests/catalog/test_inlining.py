@@ -158,7 +158,7 @@ def test_a_change_of_inlined_rows_leaves_their_history(lake: DuckLake) -> None:
 
 
 @inlining_catalogs
-def test_a_transaction_that_leaves_inlined_rows_alone_does_not_conflict_with_their_flush(lake: DuckLake) -> None:
+def test_a_transaction_that_leaves_inlined_rows_alone_records_no_change_of_them(lake: DuckLake) -> None:
     lake.write(numbers(1, 2), "t", mode="append")
     lake.write(numbers(3), "t", mode="append", inline="auto")
     with lake.transaction() as tx:
