@@ -109,14 +109,15 @@ class Runner:
             mutant.apply()
             install(module, compile(tree, path, "exec"))
 
-        if not ordered:
-            return Outcome("not run")
         chosen = [test for test in ordered if not self._is_slow(test)][: self._most_tests or None]
         chosen += [test for test in ordered if self._is_slow(test)][: -(-self._most_tests // 10) or None]
-        outcome = self._forked(chosen, mutate)
-        while outcome.kind != "survived" and not self._is_passing(outcome.test):
-            chosen.remove(outcome.test)
+        while chosen:
             outcome = self._forked(chosen, mutate)
+            if outcome.kind == "survived" or self._is_passing(outcome.test):
+                break
+            chosen.remove(outcome.test)
+        else:
+            return Outcome("not run")
         if outcome.kind == "killed":
             self._killers = [outcome.test, *(test for test in self._killers if test != outcome.test)]
         return outcome
