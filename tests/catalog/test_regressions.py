@@ -173,35 +173,6 @@ def test_timestamps_keep_their_time_zone(lake: DuckLake) -> None:
     assert rows(lake, "SELECT epoch(x)::BIGINT FROM t") == [(1704110400,)]
 
 
-@pytest.fixture
-def written_in_tokyo(tmp_path: Path) -> DuckLake:
-    """Return a lake that another program partitioned by days in Tokyo, where January 2 begins at 15:00 UTC."""
-    lake = DuckLake.local(tmp_path / "tokyo", data_inlining_row_limit=0)
-    lake.create_table("t", {"ts": "TIMESTAMPTZ", "i": "INTEGER"}, partition_by=["year(ts)", "month(ts)", "day(ts)"])
-    with lake.connect() as con:
-        con.execute("SET TimeZone = 'Asia/Tokyo'")
-        con.execute("INSERT INTO t VALUES ('2024-01-01 16:00:00+00', 1), ('2024-01-02 14:00:00+00', 2)")
-        con.execute("INSERT INTO t VALUES ('2024-01-02 20:00:00+00', 3), ('2024-01-03 10:00:00+00', 4)")
-        con.execute("INSERT INTO t VALUES ('2024-01-05 01:00:00+00', 5), ('2024-01-05 02:00:00+00', 6)")
-    return lake
-
-
-def test_day_partitions_of_another_time_zone_are_matched_by_their_rows(written_in_tokyo: DuckLake) -> None:
-    lake = written_in_tokyo
-    new = query("SELECT TIMESTAMPTZ '2024-01-02 12:00:00+00' AS ts, 7 AS i")
-    assert lake.write(new, "t", mode="overwrite_partitions").rows_removed == 2
-    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (4,), (5,), (6,), (7,)]
-
-
-def test_a_day_partition_that_is_equal_in_both_time_zones_is_replaced(written_in_tokyo: DuckLake) -> None:
-    lake = written_in_tokyo
-    new = query("SELECT TIMESTAMPTZ '2024-01-05 12:00:00+00' AS ts, 7 AS i")
-    done = lake.write(new, "t", mode="overwrite_partitions")
-    assert (done.rows_removed, done.files_removed) == (2, 1)
-    lake.write(new, "t", mode="overwrite_partitions", expect_snapshot=done.snapshot_id)
-    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,), (4,), (7,)]
-
-
 def test_a_type_that_arrow_lacks_is_refused_by_name(lake: DuckLake) -> None:
     with duckdb.connect() as con, pytest.raises(errors.DataError, match="VARIANT"):
         lake.write(con.sql("SELECT 1::VARIANT AS v"), "t", mode="append")

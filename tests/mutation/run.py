@@ -21,6 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -102,8 +103,9 @@ class Runner:
         self, mutant: Mutant, module: ModuleType, tree: ast.Module, path: Path, covering: Mapping[int, Sequence[str]]
     ) -> Outcome:
         known = [test for test in _tests_of(mutant, covering) if test in self._items]
-        ordered = [test for test in self._killers if test in known]
-        ordered += _various([test for test in known if test not in self._killers])
+        killers = [test for test in self._killers if test in known]
+        near = _various([test for test in known if test not in killers])
+        ordered = [test for pair in zip_longest(killers, near) for test in pair if test]
 
         def mutate() -> None:
             mutant.apply()

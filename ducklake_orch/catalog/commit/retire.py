@@ -150,12 +150,10 @@ def _partitions(transaction: MetadataTransaction, table: TableDef, keys: frozens
     These are the data files of the table's current spec with the partitions' keys, and all other files and inlined rows
     that hold rows of the partitions.
     """
-    metadata, spec = transaction.metadata, table.partition
-    assert spec is not None  # noqa: S101 - where there are keys there is a spec
     where = partitions_condition(table, keys)
     types = [
-        set(TableHistory(metadata, table).types[key_field.column_id])
-        for key_field in spec.fields
+        set(TableHistory(transaction.metadata, table).types[key_field.column_id])
+        for key_field in table.key_fields
         if key_field.transform == "identity"
     ]
     if any(len(past_types) > 1 and not past_types <= _INTEGERS for past_types in types):
@@ -183,7 +181,8 @@ def files_of_partitions(
         keys: The partition keys.
         ended: Whether to include files that are already retired.
     """
-    metadata, fields = transaction.metadata, table.key_fields
+    metadata, spec, fields = transaction.metadata, table.partition, table.key_fields
+    assert spec is not None  # noqa: S101 - where there are keys there is a spec
     kinds = [
         duckdb_type(table.column(key_field.column_id)) if key_field.transform == "identity" else "BIGINT"
         for key_field in fields
@@ -206,7 +205,7 @@ def files_of_partitions(
     for n, key_field in zoned:
         of_column = f"SELECT * FROM {statistics} {of_table} column_id = {key_field.column_id}"
         joins += f" LEFT JOIN ({of_column}) s{n} USING (data_file_id)"
-    clear = [f"partition_id IS NOT DISTINCT FROM {table.partition.partition_id if table.partition else -1}"]
+    clear = [f"partition_id IS NOT DISTINCT FROM {spec.partition_id}"]
     if zoned:
         proofs = " AND ".join(_proof(n, key_field.transform) for n, key_field in zoned)
         clear.append(f"(f.path LIKE {literal(OWN_FILES)} OR coalesce({proofs}, false))")

@@ -99,9 +99,9 @@ def publish(
         with planning(draft.config, "Reading the changes of a transaction", reads=True) as drafted:
             for table in drafted_tables(draft):
                 if (change := net_change(draft, drafted, table, write.write_id)) is not None:
-                    expected, keys = expect_snapshot if change.remove else None, staged_keys.get(table.name.key, {})
-                    if stage and isinstance(change.remove, BLIND):
-                        expected = draft.base.snapshot_id
+                    blind = stage and isinstance(change.remove, BLIND)
+                    expected = draft.base.snapshot_id if blind else expect_snapshot
+                    keys = staged_keys.get(table.name.key, {})
                     changes.append(replace(change, expect_snapshot=expected, staged_keys=keys))
         fault_point("files.written")
         with draft.lake_session() as session:

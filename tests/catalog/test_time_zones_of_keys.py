@@ -1,0 +1,66 @@
+"""Partition keys of dates and hours of timestamps with time zone: other programs may compute them in another zone."""
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage
+from tests.support.stored_tables import rows
+
+
+@pytest.fixture
+def tokyo(tmp_path: Path) -> DuckLake:
+    """Return a lake that another program partitioned by days in Tokyo, where January 2 begins at 15:00 UTC."""
+    lake = DuckLake.local(tmp_path / "tokyo", data_inlining_row_limit=0)
+    columns = {"ts": "TIMESTAMPTZ", "i": "INTEGER", "loaded": "TIMESTAMPTZ"}
+    lake.create_table("t", columns, partition_by=["year(ts)", "month(ts)", "day(ts)"])
+    with lake.connect() as con:
+        con.execute("SET TimeZone = 'Asia/Tokyo'")
+        for first, second in (
+            ("('2024-01-01 16:00:00+00', 1", "('2024-01-02 14:00:00+00', 2"),
+            ("('2024-01-02 20:00:00+00', 3", "('2024-01-03 10:00:00+00', 4"),
+            ("('2024-01-05 01:00:00+00', 5", "('2024-01-05 02:00:00+00', 6"),
+        ):
+            loaded = ", '2024-01-02 01:00:00+00')"
+            con.execute(f"INSERT INTO t VALUES {first}{loaded}, {second}{loaded}")
+    return lake
+
+
+def row(ts: str, i: int) -> pa.Table:
+    sql = f"SELECT TIMESTAMPTZ '{ts}' AS ts, {i} AS i, TIMESTAMPTZ '2024-02-01 00:00:00+00' AS loaded"
+    return duckdb.sql(sql).to_arrow_table()
+
+
+def test_day_partitions_of_another_time_zone_are_matched_by_their_rows(tokyo: DuckLake) -> None:
+    done = tokyo.write(row("2024-01-02 12:00:00+00", 7), "t", mode="overwrite_partitions")
+    assert done.rows_removed == 2
+    assert rows(tokyo, "SELECT i FROM t ORDER BY i") == [(1,), (4,), (5,), (6,), (7,)]
+
+
+def test_a_day_partition_that_is_equal_in_both_time_zones_is_replaced(tokyo: DuckLake) -> None:
+    new = row("2024-01-05 12:00:00+00", 7)
+    done = tokyo.write(new, "t", mode="overwrite_partitions")
+    assert (done.rows_removed, done.files_removed) == (2, 1)
+    tokyo.write(new, "t", mode="overwrite_partitions", expect_snapshot=done.snapshot_id)
+    assert rows(tokyo, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,), (4,), (7,)]
+
+
+def test_without_statistics_the_key_of_another_program_does_not_tell_the_day(tokyo: DuckLake) -> None:
+    damage(tokyo, "DELETE FROM ducklake_file_column_stats WHERE column_id = 1")
+    tokyo.write(row("2024-01-02 12:00:00+00", 7), "t", mode="overwrite_partitions")
+    assert rows(tokyo, "SELECT i FROM t ORDER BY i") == [(1,), (4,), (5,), (6,), (7,)]
+
+
+def test_files_of_ducklake_orch_are_replaced_by_their_keys_whatever_their_rows_are(tmp_path: Path) -> None:
+    """The second of any month is the same day, so bounds do not prove which rows of a file have it."""
+    lake = DuckLake.local(tmp_path / "lake")
+    lake.write(row("2024-01-02 12:00:00+00", 1), "t", mode="append")
+    two_months = pa.concat_tables([row("2024-01-02 12:00:00+00", 2), row("2024-03-02 12:00:00+00", 3)])
+    lake.write(two_months, "t", mode="append", partition_by=["day(ts)"])
+    lake.write(row("2024-02-03 12:00:00+00", 4), "t", mode="append")
+    done = lake.write(row("2024-02-02 12:00:00+00", 5), "t", mode="overwrite_partitions")
+    assert (done.rows_removed, done.files_removed) == (3, 2)
+    assert rows(lake, "SELECT i FROM t ORDER BY i") == [(4,), (5,)]
