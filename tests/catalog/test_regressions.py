@@ -98,17 +98,6 @@ def test_a_write_that_promotes_a_partition_key_replaces_the_partitions_of_its_ro
     assert lake.fsck(deep=True).findings == []
 
 
-def test_expect_snapshot_sees_changes_of_partitions_whose_key_a_write_promotes(lake: DuckLake) -> None:
-    lake.write(query("SELECT NULL::TINYINT AS p, 1 AS v"), "t", mode="append", partition_by=["p"])
-    before = lake.snapshots(limit=1)[0].snapshot_id
-    lake.write(query("SELECT NULL::TINYINT AS p, 2 AS v"), "t", mode="append")
-    options: Any = {"mode": "overwrite_partitions", "schema_evolution": "promote", "expect_snapshot": before}
-    lake.write(query("SELECT 300 AS p, 3 AS v"), "t", **options)
-    with pytest.raises(errors.SnapshotChangedError):
-        lake.write(query("SELECT NULL::BIGINT AS p, 4 AS v"), "t", **options)
-    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (2,), (3,)]
-
-
 @pytest.mark.parametrize("other", ['CREATE SCHEMA "my schema"', 'DROP SCHEMA "my schema"'])
 def test_a_concurrent_create_or_drop_of_the_schema_loses_no_files(
     lake: DuckLake, other: str, monkeypatch: pytest.MonkeyPatch
@@ -128,14 +117,6 @@ def test_unknown_nan_statistics_do_not_exclude_nan_rows(tmp_path: Path) -> None:
     lake.execute("INSERT INTO t VALUES (1.0)").raise_for_error()
     lake.write(query("SELECT 2.0::DOUBLE AS x"), "t", mode="append")
     assert len(rows(lake, "FROM t WHERE x > 5")) == 1
-
-
-def test_expect_snapshot_before_expired_snapshots_is_refused(lake: DuckLake) -> None:
-    for table in ("t", "t", "other"):
-        lake.write(query("SELECT 1 AS i"), table, mode="append")
-    lake.execute("CALL ducklake_expire_snapshots('lake', versions => [2])", force=True).raise_for_error()
-    with pytest.raises(errors.SnapshotNotFoundError, match="have expired"):
-        lake.write(query("SELECT 9 AS i"), "t", mode="overwrite", expect_snapshot=1)
 
 
 def test_a_write_to_the_name_of_a_view_is_refused(lake: DuckLake) -> None:
@@ -306,19 +287,6 @@ def test_a_partition_with_an_invalid_key_is_matched_by_its_rows(lake: DuckLake, 
     change_catalog(lake, damage.format("ducklake_file_partition_value"))
     assert lake.write(query("SELECT 1 AS p, 2 AS i"), "t", mode="overwrite_partitions").rows_removed == 1
     assert rows(lake, "SELECT i FROM t") == [(2,)]
-
-
-@pytest.mark.parametrize("made_anew", [True, False])
-def test_expect_snapshot_refuses_a_dropped_table(lake: DuckLake, made_anew: bool) -> None:
-    read = lake.write(query("SELECT 1 AS i"), "t", mode="append").snapshot_id
-    lake.drop_table("t")
-    if made_anew:
-        lake.create_table("t", {"i": "INTEGER"})
-    with pytest.raises(errors.SnapshotChangedError, match="dropped"):
-        lake.write(query("SELECT 2 AS i"), "t", mode="overwrite", expect_snapshot=read)
-    with pytest.raises(errors.SnapshotNotFoundError):
-        lake.write(query("SELECT 2 AS i"), "new", mode="overwrite", expect_snapshot=999)
-    assert lake.exists("t") == made_anew
 
 
 def test_replace_where_refuses_a_column_that_the_write_adds(lake: DuckLake) -> None:

@@ -35,8 +35,7 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
     if expected is None or expected == latest or change.remove is None:
         return
     _refuse_other_table(transaction, change, table, expected)
-    changed = _changed_since(transaction, table, expected) if table else []
-    if table is None or not changed:
+    if table is None or not (changed := _changed_since(transaction, table, expected)):
         return
     touched, inlined = _touched_files(transaction, table, changed, expected), None
     where = _condition(change, table)

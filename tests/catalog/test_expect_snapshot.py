@@ -1,0 +1,139 @@
+"""A write with `expect_snapshot` is refused if the rows that it replaces have changed since that snapshot."""
+
+from collections.abc import Callable
+from datetime import date
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import DuckLake, errors
+from tests.support.backends import catalogs, on_sqlite
+from tests.support.stored_tables import rows
+
+DAYS = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), None], "v": [1, 2, 3]})
+
+
+def query(sql: str) -> pa.Table:
+    return duckdb.sql(sql).to_arrow_table()
+
+
+@catalogs(sql_writes=True)
+def test_expect_snapshot_refuses_a_replacement_of_changed_rows(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    read = lake.write(DAYS, "t", mode="append").snapshot_id
+    other, mine = DAYS.slice(0, 1), DAYS.slice(1, 1)
+    where = "day = '2024-01-02'"
+
+    def replace(expect: int) -> None:
+        lake.write(mine, "t", mode="overwrite_partitions", expect_snapshot=expect)
+
+    lake.write(other, "t", mode="append")  # in another partition
+    lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
+    replace(read)
+    with pytest.raises(errors.SnapshotChangedError, match="have changed since"):
+        replace(read)
+    for change in (
+        "INSERT INTO t VALUES ('2024-01-02', 5)",
+        f"UPDATE t SET v = v + 1 WHERE {where}",
+        f"DELETE FROM t WHERE {where}",
+    ):
+        read = lake.snapshots()[0].snapshot_id
+        lake.execute(change).raise_for_error()
+        with pytest.raises(errors.SnapshotChangedError):
+            replace(read)
+        with pytest.raises(errors.SnapshotChangedError):
+            lake.write(mine, "t", mode="replace_where", where=where, expect_snapshot=read)
+        with pytest.raises(errors.SnapshotChangedError):
+            lake.write(mine, "t", mode="overwrite", expect_snapshot=read)
+        lake.write(other, "t", mode="overwrite_partitions", expect_snapshot=read)
+        replace(lake.snapshots()[0].snapshot_id)
+    with pytest.raises(errors.SnapshotNotFoundError):
+        replace(999)
+
+
+@catalogs()
+def test_expect_snapshot_allows_changes_of_other_tables_and_of_the_definition(lake: DuckLake) -> None:
+    lake.write(DAYS, "u", mode="append")
+    read = lake.write(DAYS, "t", mode="append").snapshot_id
+    lake.delete("u", "true")
+    lake.alter_table("t", add_columns={"note": "VARCHAR"})
+    lake.write(DAYS.slice(0, 1), "t", mode="overwrite", expect_snapshot=read)
+    assert lake.table("t").count() == 1
+
+
+@on_sqlite
+def test_expect_snapshot_sees_changes_of_partitions_whose_key_a_write_promotes(lake: DuckLake) -> None:
+    lake.write(query("SELECT NULL::TINYINT AS p, 1 AS v"), "t", mode="append", partition_by=["p"])
+    before = lake.snapshots(limit=1)[0].snapshot_id
+    lake.write(query("SELECT NULL::TINYINT AS p, 2 AS v"), "t", mode="append")
+    options: Any = {"mode": "overwrite_partitions", "schema_evolution": "promote", "expect_snapshot": before}
+    lake.write(query("SELECT 300 AS p, 3 AS v"), "t", **options)
+    with pytest.raises(errors.SnapshotChangedError):
+        lake.write(query("SELECT NULL::BIGINT AS p, 4 AS v"), "t", **options)
+    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (2,), (3,)]
+
+
+@on_sqlite
+def test_expect_snapshot_before_expired_snapshots_is_refused(lake: DuckLake) -> None:
+    for table in ("t", "t", "other"):
+        lake.write(query("SELECT 1 AS i"), table, mode="append")
+    lake.execute("CALL ducklake_expire_snapshots('lake', versions => [2])", force=True).raise_for_error()
+    with pytest.raises(errors.SnapshotNotFoundError, match="have expired"):
+        lake.write(query("SELECT 9 AS i"), "t", mode="overwrite", expect_snapshot=1)
+
+
+@on_sqlite
+@pytest.mark.parametrize("made_anew", [True, False])
+def test_expect_snapshot_refuses_a_dropped_table(lake: DuckLake, made_anew: bool) -> None:
+    read = lake.write(query("SELECT 1 AS i"), "t", mode="append").snapshot_id
+    lake.drop_table("t")
+    if made_anew:
+        lake.create_table("t", {"i": "INTEGER"})
+    with pytest.raises(errors.SnapshotChangedError, match="dropped"):
+        lake.write(query("SELECT 2 AS i"), "t", mode="overwrite", expect_snapshot=read)
+    with pytest.raises(errors.SnapshotNotFoundError):
+        lake.write(query("SELECT 2 AS i"), "new", mode="overwrite", expect_snapshot=999)
+    assert lake.exists("t") == made_anew
+
+
+def write_to(day: int) -> Callable[[DuckLake], object]:
+    return lambda lake: lake.write(DAYS.slice(day - 1, 1), "t", mode="append")
+
+
+def inline(lake: DuckLake) -> None:
+    lake.execute("INSERT INTO t VALUES ('2024-01-02', 5)").raise_for_error()
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ([write_to(1), write_to(2), write_to(2)], "2, in the partition day=2024-01-02"),
+        ([write_to(1), inline, write_to(2)], "2"),
+        ([write_to(2), inline], "1, in the partition day=2024-01-02"),
+    ],
+    ids=["of files", "of inlined rows", "of a file before inlined rows"],
+)
+def test_the_error_names_the_first_change_of_the_rows(
+    changes: list[Callable[[DuckLake], object]], first: str, lake: DuckLake
+) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    newest = lake.snapshots(limit=1)[0].snapshot_id
+    for change in changes:
+        change(lake)
+    snapshot, _, partition = first.partition(",")
+    message = rf"since snapshot {newest}, first in snapshot {newest + int(snapshot)}{partition and ',' + partition}\.\s"
+    with pytest.raises(errors.SnapshotChangedError, match=message):
+        lake.write(DAYS.slice(1, 1), "t", mode="overwrite_partitions", expect_snapshot=newest)
+
+
+@on_sqlite
+def test_an_append_replaces_nothing_so_it_is_not_refused(lake: DuckLake) -> None:
+    read = lake.write(DAYS, "t", mode="append").snapshot_id
+    lake.write(DAYS, "t", mode="append")
+    lake.write(DAYS, "t", mode="append", expect_snapshot=read)
+    with lake.transaction(expect_snapshot=read) as tx:
+        tx.write(DAYS, "t", mode="append")
+    assert lake.table("t").count() == 4 * len(DAYS)
