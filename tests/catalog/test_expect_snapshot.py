@@ -98,6 +98,16 @@ def test_expect_snapshot_refuses_a_dropped_table(lake: DuckLake, made_anew: bool
     assert lake.exists("t") == made_anew
 
 
+@on_sqlite
+def test_rows_of_a_table_that_was_created_since_the_expected_snapshot_have_changed(lake: DuckLake) -> None:
+    read = lake.write(DAYS, "other", mode="append").snapshot_id
+    lake.write(DAYS, "t", mode="append")
+    with pytest.raises(errors.SnapshotChangedError, match="have changed"):
+        lake.write(DAYS, "t", mode="overwrite", expect_snapshot=read)
+    lake.write(DAYS, "new", mode="overwrite", expect_snapshot=read)
+    assert lake.table("new").count() == len(DAYS)
+
+
 def write_to(day: int) -> Callable[[DuckLake], object]:
     return lambda lake: lake.write(DAYS.slice(day - 1, 1), "t", mode="append")
 

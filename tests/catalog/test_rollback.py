@@ -206,14 +206,16 @@ def test_a_rollback_is_replanned_after_a_concurrent_write(lake: DuckLake, monkey
     lake.write(rows_of((2, "b")), "t", mode="overwrite")
     times = []
 
-    def write_after_a_concurrent_append(*arguments: Any) -> Any:
+    def write_after_a_concurrent_transaction(*arguments: Any) -> Any:
         times.append(1)
         if len(times) == 1:
-            lake.write(rows_of((3, "c")), "t", mode="append")
+            with lake.transaction() as tx:
+                for table in ("t", "other"):
+                    tx.write(rows_of((3, "c")), table, mode="append")
         return real(*arguments)
 
     real = write_known_rows
-    monkeypatch.setattr(rollback, "write_known_rows", write_after_a_concurrent_append)
+    monkeypatch.setattr(rollback, "write_known_rows", write_after_a_concurrent_transaction)
     result = lake.rollback("t", restored)
     assert (len(times), result.attempts) == (2, 2)
     assert values(lake) == [(1, "a")]
