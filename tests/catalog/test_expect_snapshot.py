@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
+from tests.catalog.fsck.damage import damage
 from tests.support.backends import catalogs, on_sqlite
 from tests.support.stored_tables import rows
 
 DAYS = pa.table({"day": [date(2024, 1, 1), date(2024, 1, 2), None], "v": [1, 2, 3]})
+PARTS = pa.table({"p": [1, 1, 2, 2], "v": [1, 2, 3, 4]})
 
 
 def query(sql: str) -> pa.Table:
@@ -112,8 +114,16 @@ def write_to(day: int) -> Callable[[DuckLake], object]:
     return lambda lake: lake.write(DAYS.slice(day - 1, 1), "t", mode="append")
 
 
+def write_two(lake: DuckLake) -> None:
+    lake.write(pa.table({"day": [date(2024, 1, 2)] * 2, "v": [5, 6]}), "t", mode="append")
+
+
 def inline(lake: DuckLake) -> None:
     lake.execute("INSERT INTO t VALUES ('2024-01-02', 5)").raise_for_error()
+
+
+def inlined_delete(lake: DuckLake, table: str, where: str) -> None:
+    lake.execute(f"DELETE FROM {table} WHERE {where}").raise_for_error()
 
 
 @on_sqlite
@@ -123,8 +133,23 @@ def inline(lake: DuckLake) -> None:
         ([write_to(1), write_to(2), write_to(2)], "2, in the partition day=2024-01-02"),
         ([write_to(1), inline, write_to(2)], "2"),
         ([write_to(2), inline], "1, in the partition day=2024-01-02"),
+        ([write_two, lambda lake: lake.delete("t", "v = 5")], "1, in the partition day=2024-01-02"),
+        (
+            [lambda lake: lake.alter_table("t", partition_by=["day", "v"]), write_to(2)],
+            "2, in the partition day=2024-01-02, v=2",
+        ),
+        ([write_to(2), lambda lake: lake.alter_table("t", partition_by=["day", "v"])], "1"),
+        ([lambda lake: lake.alter_table("t", partition_by=[]), write_to(2)], "2"),
     ],
-    ids=["of files", "of inlined rows", "of a file before inlined rows"],
+    ids=[
+        "files",
+        "inlined rows",
+        "a file, then inlined rows",
+        "a file that then loses a row",
+        "more keys",
+        "fewer keys",
+        "no keys",
+    ],
 )
 def test_the_error_names_the_first_change_of_the_rows(
     changes: list[Callable[[DuckLake], object]], first: str, lake: DuckLake
@@ -136,7 +161,39 @@ def test_the_error_names_the_first_change_of_the_rows(
     snapshot, _, partition = first.partition(",")
     message = rf"since snapshot {newest}, first in snapshot {newest + int(snapshot)}{partition and ',' + partition}\.\s"
     with pytest.raises(errors.SnapshotChangedError, match=message):
-        lake.write(DAYS.slice(1, 1), "t", mode="overwrite_partitions", expect_snapshot=newest)
+        lake.write(DAYS.slice(1, 1), "t", mode="replace_where", where="day = '2024-01-02'", expect_snapshot=newest)
+
+
+@on_sqlite
+def test_rows_that_are_gone_with_their_file_have_changed(lake: DuckLake) -> None:
+    read = lake.write(DAYS, "t", mode="append", partition_by=["day"]).snapshot_id
+    assert lake.delete("t", "day = '2024-01-02'").files_removed == 1
+    with pytest.raises(errors.SnapshotChangedError, match="in the partition day=2024-01-02"):
+        lake.write(DAYS.slice(1, 1), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
+def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake: DuckLake) -> None:
+    """So do engines that do not write `partial_max`."""
+    read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id
+    lake.execute("DELETE FROM t WHERE v = 1").raise_for_error()
+    lake.execute("CALL ducklake_flush_inlined_data('lake')", force=True).raise_for_error()
+    damage(lake, f"UPDATE ducklake_delete_file SET begin_snapshot = {read}, partial_max = NULL")
+    with pytest.raises(errors.SnapshotChangedError, match="in the partition p=1"):
+        lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
+@pytest.mark.parametrize("delete", [DuckLake.delete, inlined_delete], ids=["delete file", "inlined"])
+def test_rows_that_were_deleted_before_the_expected_snapshot_have_not_changed(
+    delete: Callable[[DuckLake, str, str], object], lake: DuckLake
+) -> None:
+    lake.write(PARTS, "t", mode="append", partition_by=["p"])
+    delete(lake, "t", "v = 1")
+    read = lake.snapshots(limit=1)[0].snapshot_id
+    lake.delete("t", "v = 3")
+    lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+    assert rows(lake, "SELECT v FROM t ORDER BY v") == [(1,), (2,), (4,)]
 
 
 @on_sqlite

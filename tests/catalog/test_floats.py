@@ -11,7 +11,7 @@ import pytest
 
 from ducklake_orch import DuckLake
 from ducklake_orch.errors import DataError
-from tests.support.backends import POSTGRES, SQLITE, catalogs
+from tests.support.backends import POSTGRES, SQLITE, catalogs, on_sqlite
 from tests.support.float_rows import COLUMNS, PLACES, SCHEMA, Rows, conditions
 from tests.support.lakes import MakeLake
 
@@ -160,6 +160,23 @@ def test_positive_and_negative_zero_share_one_partition(make_lake: MakeLake, kin
     assert _left(lake).keys() == {2, 11, 30, 31}
     assert lake.delete("t", "x >= -0.0 AND x < 1").rows_removed == 2
     assert _same(_left(lake), {2: 1.5, 11: math.nan})
+
+
+@on_sqlite
+@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
+def test_partitions_that_the_extension_named_by_a_negative_zero_or_nan_are_replaced(
+    make_lake: MakeLake, kind: str
+) -> None:
+    lake = make_lake(data_inlining_row_limit=0)
+    lake.create_table("t", {"n": "INTEGER", "x": kind}, partition_by=["x"])
+    lake.execute(f"INSERT INTO t VALUES (1, '-0.0'::{kind}), (2, '-nan'::{kind}), (3, 1.5)").raise_for_error()
+    with lake.connect_metadata() as con:
+        names = con.execute("SELECT partition_value FROM ducklake_file_partition_value ORDER BY 1").fetchall()
+    assert names == [("-0.0",), ("-nan",), ("1.5",)]
+    values = pa.array([0.0, math.nan], pa.float32() if kind == "FLOAT" else pa.float64())
+    new = pa.table({"n": pa.array([4, 5], pa.int32()), "x": values})
+    assert lake.write(new, "t", mode="overwrite_partitions").rows_removed == 2
+    assert _same(_left(lake), {3: 1.5, 4: 0.0, 5: math.nan})
 
 
 @pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])

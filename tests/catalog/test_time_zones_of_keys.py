@@ -48,8 +48,27 @@ def test_a_day_partition_that_is_equal_in_both_time_zones_is_replaced(tokyo: Duc
     assert rows(tokyo, "SELECT i FROM t ORDER BY i") == [(1,), (2,), (3,), (4,), (7,)]
 
 
-def test_without_statistics_the_key_of_another_program_does_not_tell_the_day(tokyo: DuckLake) -> None:
+def test_a_file_is_not_replaced_by_the_key_of_another_zones_day(tokyo: DuckLake) -> None:
+    """January 6, 20:00 UTC is in the file of January 7 in Tokyo."""
+    with tokyo.connect() as con:
+        con.execute("SET TimeZone = 'Asia/Tokyo'")
+        con.execute("INSERT INTO t VALUES ('2024-01-06 20:00:00+00', 7, NULL)")
+    tokyo.write(row("2024-01-07 12:00:00+00", 8), "t", mode="overwrite_partitions")
+    assert rows(tokyo, "SELECT i FROM t WHERE i > 6 ORDER BY i") == [(7,), (8,)]
+    tokyo.write(row("2024-01-06 12:00:00+00", 9), "t", mode="overwrite_partitions")
+    assert rows(tokyo, "SELECT i FROM t WHERE i > 6 ORDER BY i") == [(8,), (9,)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM ducklake_file_column_stats WHERE column_id <> 3",  # keep those of `loaded`
+        "UPDATE ducklake_file_partition_value SET partition_value = 'no number'",
+    ],
+    ids=["no statistics", "no keys"],
+)
+def test_without_proof_the_key_of_another_program_does_not_tell_the_day(statement: str, tokyo: DuckLake) -> None:
     tokyo.delete("t", "i > 2")
-    damage(tokyo, "DELETE FROM ducklake_file_column_stats WHERE column_id <> 3")  # keep those of `loaded`
+    damage(tokyo, statement)
     tokyo.write(row("2024-01-02 12:00:00+00", 7), "t", mode="overwrite_partitions")
     assert rows(tokyo, "SELECT i FROM t ORDER BY i") == [(1,), (7,)]

@@ -40,7 +40,7 @@ def check_expected(transaction: MetadataTransaction, change: TableChange, table:
     touched, inlined = _touched_files(transaction, table, changed, expected), None
     where = _condition(change, table)
     if where is not None:
-        scope = _files_in_scope(transaction, change, table, where)
+        scope = _files_in_scope(transaction, change, table, where, expected)
         touched = {file: snapshot for file, snapshot in touched.items() if file in scope}
         inlined = _inlined_change(transaction, table, where, expected, changed[0])
         if not touched and inlined is None:
@@ -147,19 +147,21 @@ def _touched_files(
 
 def _partition(transaction: MetadataTransaction, table: TableDef, file: int) -> str:
     """Return the words that name the partition of a data file, if it has one of the table's keys."""
-    metadata, spec = transaction.metadata, table.partition
+    metadata, fields = transaction.metadata, table.key_fields
     values = metadata.table_sql("ducklake_file_partition_value")
     sql = f"SELECT partition_value FROM {values} WHERE data_file_id = {file} ORDER BY partition_key_index"
     found = [text(row[0]) for row in metadata.rows(sql)]
-    if spec is None or len(found) != len(spec.fields) or not found:
+    if not found or len(found) != len(fields):
         return ""
-    named = zip(spec.fields, found, strict=True)
+    named = zip(fields, found, strict=True)
     return ", in the partition " + ", ".join(
         f"{key_name(key.transform, table.column(key.column_id).name)}={value}" for key, value in named
     )
 
 
-def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str) -> set[int]:
+def _files_in_scope(
+    transaction: MetadataTransaction, change: TableChange, table: TableDef, where: str, expected: int
+) -> set[int]:
     """Return the data files that hold rows to replace, now or at the expected snapshot."""
     metadata = transaction.metadata
     file_ids, unclear = set[int](), None  # type: tuple[set[int], set[int] | None]
@@ -168,7 +170,7 @@ def _files_in_scope(transaction: MetadataTransaction, change: TableChange, table
         typed = with_types_of_keys(table, change)
         keyed, unclear = files_of_partitions(transaction, typed, change.remove.keys, ended=True)
         file_ids.update(keyed)
-    for at in (change.expect_snapshot or 0, transaction.latest.snapshot_id):
+    for at in (expected, transaction.latest.snapshot_id):
         if unclear is None or unclear:
             files = {file.data_file_id for file, _ in classify(metadata, table, at, where)}
             file_ids |= files if unclear is None else files & unclear

@@ -290,10 +290,9 @@ def _with_inlined(transaction: MetadataTransaction, table: TableDef, where: str,
     if not table.inlined:
         return retired
     predicate = parse_predicate(metadata.con, where, table.columns)
-    matching: dict[str, Sequence[int] | None] = {}
+    matching = dict[str, Sequence[int]]()
     for query in inlined_rows(TableHistory(metadata, table), at, table.columns):
         rows = metadata.rows(f"SELECT {query.row_id} FROM ({query.sql}) WHERE {predicate.sql}")
         if rows:
             matching[query.table] = [int(row[0]) for row in rows]
-    count = sum(len(row_ids) for row_ids in matching.values() if row_ids is not None)
-    return replace(retired, rows=retired.rows + count, inlined=matching)
+    return replace(retired, rows=retired.rows + sum(map(len, matching.values())), inlined=matching)
