@@ -122,8 +122,13 @@ def inline(lake: DuckLake) -> None:
     lake.execute("INSERT INTO t VALUES ('2024-01-02', 5)").raise_for_error()
 
 
-def inlined_delete(lake: DuckLake, table: str, where: str) -> None:
-    lake.execute(f"DELETE FROM {table} WHERE {where}").raise_for_error()
+def inlined_delete(lake: DuckLake, where: str) -> None:
+    lake.execute(f"DELETE FROM t WHERE {where}").raise_for_error()
+
+
+def delete_in_a_file(lake: DuckLake, where: str) -> None:
+    lake.set_option("data_inlining_row_limit", 0)
+    lake.execute(f"DELETE FROM t WHERE {where}").raise_for_error()
 
 
 @on_sqlite
@@ -132,8 +137,9 @@ def inlined_delete(lake: DuckLake, table: str, where: str) -> None:
     [
         ([write_to(1), write_to(2), write_to(2)], "2, in the partition day=2024-01-02"),
         ([write_to(1), inline, write_to(2)], "2"),
+        ([inline, inline], "1"),
         ([write_to(2), inline], "1, in the partition day=2024-01-02"),
-        ([write_two, lambda lake: lake.delete("t", "v = 5")], "1, in the partition day=2024-01-02"),
+        ([write_two, lambda lake: inlined_delete(lake, "v = 5")], "1, in the partition day=2024-01-02"),
         (
             [lambda lake: lake.alter_table("t", partition_by=["day", "v"]), write_to(2)],
             "2, in the partition day=2024-01-02, v=2",
@@ -143,6 +149,7 @@ def inlined_delete(lake: DuckLake, table: str, where: str) -> None:
     ],
     ids=[
         "files",
+        "inlined rows, then a file",
         "inlined rows",
         "a file, then inlined rows",
         "a file that then loses a row",
@@ -173,10 +180,33 @@ def test_rows_that_are_gone_with_their_file_have_changed(lake: DuckLake) -> None
 
 
 @on_sqlite
+def test_inlined_rows_that_are_gone_have_changed(lake: DuckLake) -> None:
+    lake.write(DAYS, "t", mode="append", partition_by=["day"])
+    inline(lake)
+    read = lake.snapshots(limit=1)[0].snapshot_id
+    inlined_delete(lake, "v = 5")
+    with pytest.raises(errors.SnapshotChangedError, match=f"first in snapshot {read + 1}"):
+        lake.write(DAYS.slice(1, 1), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
+def test_rows_without_keys_are_found_by_what_they_hold(lake: DuckLake) -> None:
+    for part in (PARTS.slice(0, 2), PARTS.slice(2, 2)):
+        lake.write(part, "t", mode="append")
+    lake.alter_table("t", partition_by=["p"])
+    read = lake.snapshots(limit=1)[0].snapshot_id
+    inlined_delete(lake, "v = 1")
+    done = lake.write(PARTS.slice(2, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+    assert done.rows_removed == 2
+    with pytest.raises(errors.SnapshotChangedError):
+        lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
 def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake: DuckLake) -> None:
     """So do engines that do not write `partial_max`."""
     read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id
-    lake.execute("DELETE FROM t WHERE v = 1").raise_for_error()
+    inlined_delete(lake, "v = 1")
     lake.execute("CALL ducklake_flush_inlined_data('lake')", force=True).raise_for_error()
     damage(lake, f"UPDATE ducklake_delete_file SET begin_snapshot = {read}, partial_max = NULL")
     with pytest.raises(errors.SnapshotChangedError, match="in the partition p=1"):
@@ -184,12 +214,12 @@ def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake:
 
 
 @on_sqlite
-@pytest.mark.parametrize("delete", [DuckLake.delete, inlined_delete], ids=["delete file", "inlined"])
+@pytest.mark.parametrize("delete", [delete_in_a_file, inlined_delete])
 def test_rows_that_were_deleted_before_the_expected_snapshot_have_not_changed(
-    delete: Callable[[DuckLake, str, str], object], lake: DuckLake
+    delete: Callable[[DuckLake, str], object], lake: DuckLake
 ) -> None:
     lake.write(PARTS, "t", mode="append", partition_by=["p"])
-    delete(lake, "t", "v = 1")
+    delete(lake, "v = 1")
     read = lake.snapshots(limit=1)[0].snapshot_id
     lake.delete("t", "v = 3")
     lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
