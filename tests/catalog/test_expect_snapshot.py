@@ -190,15 +190,35 @@ def test_inlined_rows_that_are_gone_have_changed(lake: DuckLake) -> None:
 
 
 @on_sqlite
-def test_rows_without_keys_are_found_by_what_they_hold(lake: DuckLake) -> None:
+def test_rows_of_files_without_keys_are_found_by_their_bounds(lake: DuckLake) -> None:
     for part in (PARTS.slice(0, 2), PARTS.slice(2, 2)):
         lake.write(part, "t", mode="append")
     lake.alter_table("t", partition_by=["p"])
+    lake.write(pa.table({"p": [1, 1], "v": [5, 6]}), "t", mode="append")
+    damage(lake, "DELETE FROM ducklake_file_column_stats WHERE data_file_id = 2")  # its keys tell what it holds
     read = lake.snapshots(limit=1)[0].snapshot_id
     inlined_delete(lake, "v = 1")
-    done = lake.write(PARTS.slice(2, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
-    assert done.rows_removed == 2
     with pytest.raises(errors.SnapshotChangedError):
+        lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+    inlined_delete(lake, "v = 5")
+    assert lake.write(PARTS.slice(2, 2), "t", mode="overwrite_partitions", expect_snapshot=read).rows_removed == 2
+
+
+@on_sqlite
+def test_rows_that_were_merged_with_older_ones_have_changed(lake: DuckLake) -> None:
+    read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id
+    lake.write(PARTS.slice(0, 2), "t", mode="append")
+    lake.execute("CALL ducklake_merge_adjacent_files('lake', 't')").raise_for_error()
+    with pytest.raises(errors.SnapshotChangedError, match=f"first in snapshot {read + 1}, in the partition p=1"):
+        lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
+def test_the_error_names_the_snapshot_that_deleted_rows_in_a_file(lake: DuckLake) -> None:
+    read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id
+    lake.write(PARTS.slice(2, 2), "t", mode="append")
+    delete_in_a_file(lake, "v = 1")
+    with pytest.raises(errors.SnapshotChangedError, match=f"first in snapshot {read + 2}, in the partition p=1"):
         lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
 
 

@@ -54,10 +54,7 @@ def commit_changes(
     """
     root, written = session.instance.root, list[str]()
     ready = [prepare_change(root, change) for change in changes]
-    keys = [*([key] if key is not None else []), *(given for change in changes for given in change.keys)]
-    for given in keys:
-        idempotency.check_key(given)
-    if keys:
+    if key is not None or any(change.keys for change in changes):
         idempotency.make_table(session)
 
     def work(transaction: MetadataTransaction) -> list[Committed]:
