@@ -127,21 +127,20 @@ def _touched_files(
     ids = ", ".join(map(str, changed))
     snapshots = metadata.table_sql("ducklake_snapshot")
     of_table = f"WHERE table_id = {table.table_id} AND"
-    parts = []
-    for kind in ("data", "delete"):
-        files = f"FROM {metadata.table_sql(f'ducklake_{kind}_file')} {of_table}"
-        parts += [f"SELECT data_file_id, {end} {files} {end} IN ({ids})" for end in ("begin_snapshot", "end_snapshot")]
+    data, deletes = (f"FROM {metadata.table_sql(f'ducklake_{kind}_file')} {of_table}" for kind in ("data", "delete"))
+    parts = [
+        f"SELECT data_file_id, begin_snapshot {data} begin_snapshot IN ({ids})",
+        *(f"SELECT data_file_id, end_snapshot {files} end_snapshot IN ({ids})" for files in (data, deletes)),
         # A file that was merged from several snapshots may hold rows of these snapshots; its `partial_max` shows that.
-        parts.append(f"SELECT data_file_id, partial_max {files} partial_max > {expected}")
-    # A delete file that a flush has written since begins at an earlier snapshot; only its id shows that it is new.
-    later = f"delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})"
-    parts.append(
-        f"SELECT data_file_id, {changed[0]} FROM {metadata.table_sql('ducklake_delete_file')} {of_table} {later}"
-    )
+        f"SELECT data_file_id, partial_max {data} partial_max > {expected}",
+        # A delete file of a flush may begin at an earlier snapshot; only its id shows that it is new.
+        f"SELECT data_file_id, CASE WHEN begin_snapshot IN ({ids}) THEN begin_snapshot ELSE {changed[0]} END {deletes}"
+        f" delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})",
+    ]
     if (deletions := deletions_table(metadata, table)) is not None:
         deleted = f"FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}"
         parts.append(f"SELECT file_id, begin_snapshot {deleted}")
-    touched = f"({' UNION '.join(parts)}) touched(file, snapshot)"
+    touched = f"({' UNION ALL '.join(parts)}) touched(file, snapshot)"
     return {int(row[0]): int(row[1]) for row in metadata.rows(f"SELECT file, min(snapshot) FROM {touched} GROUP BY 1")}
 
 
