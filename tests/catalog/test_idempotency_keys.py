@@ -25,6 +25,15 @@ def test_a_key_identifies_a_write_to_one_table(lake: DuckLake) -> None:
 
 
 @catalogs()
+def test_the_first_key_of_a_lake_may_be_that_of_one_table_of_a_stage(lake: DuckLake) -> None:
+    stage = lake.stage("nightly")
+    stage.write(ROWS, "t", mode="append")
+    stage.write(ROWS, "u", mode="append", idempotency_key="k")
+    stage.publish()
+    assert [is_replayed(lake, "k", table) for table in ("t", "u")] == [False, True]
+
+
+@catalogs()
 def test_keys_that_differ_in_one_byte_differ(lake: DuckLake) -> None:
     keys = ["a", "A", "a ", "á", "a\\", "a'", "k" * 1023, "k" * 1024, "é" * 512]
     assert [is_replayed(lake, key) for key in keys + keys] == [False] * len(keys) + [True] * len(keys)
@@ -33,8 +42,18 @@ def test_keys_that_differ_in_one_byte_differ(lake: DuckLake) -> None:
 @catalogs(quick=[SQLITE])
 @pytest.mark.parametrize("key", ["", "k" * 1025, "é" * 513, "a\0b", "a\ud800b"])
 def test_a_key_that_cannot_be_stored_is_refused(lake: DuckLake, key: str) -> None:
-    refused(errors.ConfigError, lambda: is_replayed(lake, key), "1 to 1024 bytes")
-    assert not lake.exists("t")
+    lake.create_table("t", {"i": "BIGINT"})
+    for work in (
+        lambda: is_replayed(lake, key),
+        lambda: lake.merge(ROWS, "t", keys=["i"], idempotency_key=key),
+        lambda: lake.delete("t", "true", idempotency_key=key),
+        lambda: lake.update("t", {"i": "1"}, idempotency_key=key),
+        lambda: lake.add_files("t", [], idempotency_key=key),
+        lambda: lake.transaction(idempotency_key=key).__enter__(),
+        lambda: lake.stage("nightly").write(ROWS, "t", mode="append", idempotency_key=key),
+    ):
+        refused(errors.ConfigError, work, "1 to 1024 bytes")
+    assert lake.table("t").count() == 0
 
 
 @catalogs(quick=[SQLITE])
