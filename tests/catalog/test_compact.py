@@ -14,7 +14,7 @@ from ducklake_orch.catalog.lifecycle import Retention, Way, compact, delete_orph
 from ducklake_orch.catalog.lifecycle.compaction import Compaction, DuckDBCompactor
 from ducklake_orch.errors import ObjectNotFoundError, StatementError
 from tests.support.backends import MYSQL, POSTGRES, SQLITE, Backend, catalogs, on_sqlite
-from tests.support.fault_points import dies_at
+from tests.support.fault_points import dies_at, once_at
 from tests.support.lakes import MakeLake
 from tests.support.metadata_dump import dump
 from tests.support.numbered_rows import wide_rows
@@ -222,17 +222,17 @@ def test_a_compaction_without_enough_memory_for_one_file_changes_nothing(lake: D
 def test_concurrent_commits_are_not_lost_by_a_compaction(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way
 ) -> None:
-    data = pa.table({"p": [1] * 9 + [2] * 9, "k": [*range(10, 19), *range(20, 29)]})
-    for _ in range(2):
-        lake.write(data, "t", mode="append", partition_by=["p"])
-    lake.delete("t", "k IN (10, 20)")
+    for start in (0, 100):
+        keys = [*range(start + 10, start + 19), *range(start + 20, start + 29)]
+        lake.write(pa.table({"p": [1] * 9 + [2] * 9, "k": keys}), "t", mode="append", partition_by=["p"])
+    lake.delete("t", "k % 100 IN (10, 20)")
     planned = merges(lake) if way == "merge" else rewrites(lake)
     assert len(planned) == 2
     written = DuckDBCompactor.write
 
     def write(*arguments: Any) -> Any:
         found = written(*arguments)
-        lake.delete("t", "k = 12")
+        lake.delete("t", "k = 12")  # in one of the two files of its bin
         lake.write(pa.table({"p": [3], "k": [30]}), "t", mode="append")
         return found
 
@@ -240,14 +240,54 @@ def test_concurrent_commits_are_not_lost_by_a_compaction(
     done = compact(lake.config, way, planned)
     assert (done.bins, done.changed) == (1, 1)
     monkeypatch.undo()
-    wanted = [*range(11, 19), *range(21, 29)]
-    wanted.remove(12)
-    assert sorted(lake.read("t").column("k").to_pylist()) == sorted([*wanted, *wanted, 30])
+    wanted = {start + k for start in (0, 100) for k in (*range(11, 19), *range(21, 29))} - {12} | {30}
+    assert sorted(lake.read("t").column("k").to_pylist()) == sorted(wanted)
     assert lake.fsck(deep=True, storage=True).counts == {}
     past = Past(lake)
     again = merge(lake) if way == "merge" else rewrite(lake)
     assert (again.bins, again.changed) == (1, 0)
     past.check()
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    ("change", "rewritten"),
+    [
+        (["ALTER TABLE t ADD COLUMN n INTEGER"], False),
+        (["ALTER TABLE t SET PARTITIONED BY (k)"], False),
+        (["ALTER TABLE t RENAME TO u", "CREATE TABLE t (k BIGINT, v VARCHAR)"], False),
+        (["CREATE TABLE u (i BIGINT)"], True),
+    ],
+    ids=["columns", "partition keys", "name", "other table"],
+)
+@pytest.mark.parametrize("way", ["merge", "rewrite"])
+def test_files_are_not_rewritten_if_their_table_changes_meanwhile_but_are_merged(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way, change: list[str], rewritten: bool
+) -> None:
+    for number in range(2):
+        lake.write(rows_of((number, "a"), (number + 10, "b")), "t", mode="append")
+    lake.execute("DELETE FROM t WHERE k > 9").raise_for_error()
+    planned = merges(lake) if way == "merge" else rewrites(lake)
+    once_at(monkeypatch, "files.written", lambda: lake.execute(change).raise_for_error())
+    done = compact(lake.config, way, planned)
+    compacted = rewritten or way == "merge"
+    assert (done.bins, done.changed) == ((1, 0) if compacted else (0, 1))
+    now = "u" if "RENAME" in change[0] else "t"
+    assert sorted(lake.read(now).column("k").to_pylist()) == [0, 1]
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@on_sqlite
+@pytest.mark.parametrize("way", ["merge", "rewrite"])
+def test_the_statistics_of_a_table_count_the_rows_and_bytes_of_its_compacted_files(lake: DuckLake, way: Way) -> None:
+    for number in range(2):
+        lake.write(rows_of((number, "a"), (number + 10, "b")), "t", mode="append")
+    lake.execute("DELETE FROM t WHERE k > 9").raise_for_error()
+    assert (merge if way == "merge" else rewrite)(lake).bins == 1
+    with lake.connect_metadata() as con:
+        live = "SELECT sum(record_count), sum(file_size_bytes) FROM ducklake_data_file WHERE end_snapshot IS NULL"
+        (counted,) = con.execute("SELECT record_count, file_size_bytes FROM ducklake_table_stats").fetchall()
+        assert con.execute(live).fetchall() == [counted]
 
 
 @on_sqlite

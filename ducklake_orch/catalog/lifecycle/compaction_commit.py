@@ -54,11 +54,6 @@ class Compacted:
     deletes: NewDeleteFile | None = None
     again: bool = False
 
-    @property
-    def paths(self) -> list[str]:
-        """The files that were written."""
-        return [*(file.path for file in self.files), *([self.deletes.path] if self.deletes else [])]
-
     def is_unchanged(self, now: dict[int, FileState]) -> bool:
         """Return whether the inputs have the same deletions as when they were read."""
         return all(now.get(life.file.data_file_id) == state_of(life) for life in self.inputs)
@@ -76,14 +71,12 @@ class CommittedCompaction:
 
     Attributes:
         snapshot_id: The snapshot that committed them; None if none was committed.
-        done: Those that replaced their inputs.
-        stale: Those whose inputs a concurrent commit has changed; their files are not used.
+        done: Those that replaced their inputs. A concurrent commit has changed the inputs of the others.
         delete_files: The delete files that were committed with them.
     """
 
     snapshot_id: int | None = None
     done: tuple[Compacted, ...] = ()
-    stale: tuple[Compacted, ...] = ()
     delete_files: tuple[str, ...] = ()
 
 
@@ -94,8 +87,9 @@ def commit_compacted(
     placed = commit_metadata(
         session, write, lambda transaction: _Commit(transaction, write, way, table, compacted).run()
     )
-    write.kept = frozenset([*(path for replacement in placed.done for path in replacement.paths), *placed.delete_files])
-    if write.after is not None and placed.done:  # the reply to COMMIT was lost, and the commit was found by its mark
+    added = [file.path for replacement in placed.done for file in replacement.files]
+    write.kept = frozenset([*added, *placed.delete_files])
+    if write.after is not None:  # the reply to COMMIT was lost, and the commit was found by its mark
         placed = replace(placed, snapshot_id=write.after)
     return placed
 
@@ -115,16 +109,8 @@ class _Commit:
         transaction, table = self.transaction, self.table
         now = file_states(transaction, table, [life.file for compacted in self.compacted for life in compacted.inputs])
         self.done = [compacted for compacted in self.compacted if compacted.is_unchanged(now)]
-        stale = tuple(compacted for compacted in self.compacted if not compacted.is_unchanged(now))
-        name = TableName(table.schema, table.name)
-        current = transaction.metadata.find_table(name, transaction.latest.snapshot_id) if self.done else None
-        # A rewritten file has the columns and the layout of the plan.
-        if (
-            current is None
-            or current.table_id != table.table_id
-            or (self.way == "rewrite" and is_laid_out_differently(current, table))
-        ):
-            return CommittedCompaction(stale=tuple(self.compacted))
+        if not self.done or (self.way == "rewrite" and self._has_other_layout()):
+            return CommittedCompaction()
         snapshot = transaction.latest.snapshot_id + 1
         files = [file for compacted in self.done for file in compacted.files]
         first = transaction.latest.next_file_id
@@ -137,7 +123,13 @@ class _Commit:
             self._end_inputs(snapshot)
         add_placed_files(transaction, table, self._placed(snapshot), first)
         insert_delete_files(transaction, table, deletes, first + len(files))
-        return CommittedCompaction(snapshot, tuple(self.done), stale, tuple(delete.path for delete in deletes))
+        return CommittedCompaction(snapshot, tuple(self.done), tuple(delete.path for delete in deletes))
+
+    def _has_other_layout(self) -> bool:
+        """Return whether the table no longer has the columns and the layout that rewritten files have."""
+        table, name = self.table, TableName(self.table.schema, self.table.name)
+        current = self.transaction.metadata.find_table(name, self.transaction.latest.snapshot_id)
+        return current is None or current.table_id != table.table_id or is_laid_out_differently(current, table)
 
     @property
     def _inputs(self) -> list[DataFile]:
