@@ -3,7 +3,7 @@
 The entry point is `find_retired`.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from ducklake_orch.catalog.commit import conflicts
@@ -56,7 +56,7 @@ class Retired:
     file_ids: Sequence[int] = ()
     file_count: int = 0
     rows: int = 0
-    inlined: dict[str, Sequence[int] | None] = field(default_factory=dict)
+    inlined: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.file_count or self.inlined)
@@ -77,13 +77,11 @@ def find_retired(transaction: MetadataTransaction, change: TableChange, table: T
             return _with_inlined(transaction, table, where, _whole_files(transaction, table, where))
         case ExactRows() as exact:
             ids = [file.data_file_id for file in exact.whole]
-            inlined: dict[str, Sequence[int] | None] = {
-                name: row_ids for name, row_ids in exact.inlined.items() if row_ids
-            }
+            inlined = {name: row_ids for name, row_ids in exact.inlined.items() if row_ids}
             return Retired(False, ids, len(ids), exact.rows, inlined)
         case Rollback() as back:
             ids = [file.data_file_id for file in back.files]
-            return Retired(False, ids, len(ids), back.rows, dict(back.inlined))
+            return Retired(False, ids, len(ids), back.rows, back.inlined)
     return Retired()
 
 
