@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake
+from ducklake_orch.catalog.commit import record_lease, remove_lease
 from ducklake_orch.catalog.lifecycle import Retention, clean_up, expire, plan_cleanup
 from ducklake_orch.catalog.lifecycle.cleanup import Cleanup
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.engine.bulk_delete import delete_files
+from ducklake_orch.engine.exactly_once import Write
 from ducklake_orch.engine.instances import working_connection
 from ducklake_orch.engine.quoting import literal
 from ducklake_orch.errors import ReadOnlyError
@@ -77,6 +79,22 @@ def test_cleanup_keeps_recently_scheduled_files(lake: DuckLake) -> None:
     first = plan(lake).paths[:1]
     assert clean_up(lake.config, LATER, only=first).paths == first
     assert scheduled(lake) == 2
+
+
+@on_sqlite
+def test_a_running_write_keeps_the_files_that_were_retired_since_it_began(lake: DuckLake) -> None:
+    with_old_files(lake)
+    scheduled_files = "ducklake_files_scheduled_for_deletion"
+    first = f"data_file_id = (SELECT min(data_file_id) FROM {scheduled_files})"
+    damage(lake, f"UPDATE {scheduled_files} SET schedule_start = '2000-01-01 00:00:00+00' WHERE {first}")
+    write = Write("writing")
+    record_lease(lake.config, write, 0)
+    planned = plan(lake)
+    assert (planned.files, planned.needed_by_writes) == (1, 2)
+    assert plan(lake, datetime(1999, 1, 1, tzinfo=UTC)) == Cleanup()  # the age still counts
+    assert clean_up(lake.config, LATER) == planned
+    remove_lease(lake.config, write)
+    assert clean_up(lake.config, LATER).files == 2
 
 
 @catalogs()

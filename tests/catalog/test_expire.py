@@ -12,7 +12,8 @@ from ducklake_orch.catalog.lifecycle import Retention, expire, plan_expire
 from ducklake_orch.catalog.lifecycle.expiry import Expiry
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.errors import ReadOnlyError
-from tests.support.backends import MYSQL, SQLITE, catalogs
+from tests.catalog.fsck.damage import damage
+from tests.support.backends import MYSQL, SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import dies_at
 from tests.support.lakes import MakeLake
 from tests.support.metadata_dump import dump, readable, restore
@@ -156,6 +157,39 @@ def test_expiry_removes_a_dropped_table_with_its_inlined_rows(lake: DuckLake) ->
     assert lake.fsck().counts == {}
 
 
+@on_sqlite
+def test_expiry_removes_a_delete_file_that_ended_before_its_data_file(lake: DuckLake) -> None:
+    """So did delete files of DuckLake 0.3: each deletion in a data file ended the delete file before it."""
+    lake.write(rows(*range(20)), "t", mode="append")
+    lake.set_option("data_inlining_row_limit", 0)
+    run(lake, "DELETE FROM t WHERE a = 1")
+    damage(lake, f"UPDATE ducklake_delete_file SET end_snapshot = {newest(lake)}")
+    with lake.connect_metadata() as con:
+        ((path, size),) = con.execute("SELECT path, file_size_bytes FROM ducklake_delete_file").fetchall()
+    done = expire(lake.config, Retention(LATER))
+    assert (done.data_files, done.delete_files, done.rows, done.bytes) == (0, 1, 0, size)
+    assert [removed.rpartition("/")[2] for removed in done.paths] == [path]
+
+
+@on_sqlite
+def test_expiry_removes_the_files_of_a_dropped_table_even_if_they_have_not_ended(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    lake.drop_table("t")
+    lake.write(rows(1), "other", mode="append")
+    damage(lake, "UPDATE ducklake_data_file SET end_snapshot = NULL")
+    done = expire(lake.config, Retention(LATER))
+    assert (len(done.tables), done.data_files, done.rows) == (1, 1, 1)
+    assert lake.fsck(deep=True, storage=True).counts == {}
+
+
+@on_sqlite
+def test_a_snapshot_without_a_record_of_its_changes_expires(lake: DuckLake) -> None:
+    for number in range(3):
+        lake.write(rows(number), "t", mode="append")
+    damage(lake, "DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = 1")
+    assert expire(lake.config, Retention(LATER, keep=("release *",))).snapshots == (0, 1, 2)
+
+
 @catalogs(quick=[SQLITE])
 def test_the_retention_policy_selects_the_retained_snapshots(lake: DuckLake) -> None:
     for number, (author, message) in enumerate([("ann", "release 1"), ("bob", None), ("bob", "x"), (None, None)]):
@@ -265,5 +299,5 @@ def test_a_reader_of_inlined_rows_does_not_hold_up_an_expiry(
 @catalogs(quick=[SQLITE])
 def test_a_read_only_lake_refuses_expiry(lake: DuckLake, make_lake: MakeLake) -> None:
     lake.write(rows(1), "t", mode="append")
-    with pytest.raises(ReadOnlyError):
+    with pytest.raises(ReadOnlyError, match=r"expiring snapshots: lake `.*` is open read-only"):
         expire(make_lake(read_only=True, create_if_missing=False).config, Retention(LATER))
