@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         tables_with_ended_rows,
         versions_of,
     )
+    from ducklake_orch.catalog.metadata.inlined_structs import castable
     from ducklake_orch.catalog.metadata.known_paths import (
         absolute_paths,
         paths_of_tables,

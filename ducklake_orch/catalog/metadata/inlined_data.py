@@ -1,6 +1,6 @@
 """Read inlined rows and inlined deletions, which the metadata database stores instead of files."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,10 +85,18 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
 
 
 def versions_of(
-    history: TableHistory, inlined: InlinedTable, columns: Sequence[ColumnDef], condition: str
+    history: TableHistory,
+    inlined: InlinedTable,
+    columns: Sequence[ColumnDef],
+    condition: str,
+    *,
+    as_stored: Collection[int] = (),
 ) -> InlinedRows:
-    """Return the query for the inlined rows of one schema version, as `inlined_versions` does for all."""
-    return _rows(history, inlined, condition, columns, ends=True)
+    """Return the query for the inlined rows of one schema version, as `inlined_versions` does for all.
+
+    Columns whose id is in `as_stored` have the values that the catalog stores instead of those of the column's type.
+    """
+    return _rows(history, inlined, condition, columns, ends=True, as_stored=as_stored)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
@@ -135,7 +143,13 @@ def _existing(metadata: Metadata, table: TableDef) -> list[InlinedTable]:
 
 
 def _rows(
-    history: TableHistory, inlined: InlinedTable, condition: str, columns: Sequence[ColumnDef], *, ends: bool = False
+    history: TableHistory,
+    inlined: InlinedTable,
+    condition: str,
+    columns: Sequence[ColumnDef],
+    *,
+    ends: bool = False,
+    as_stored: Collection[int] = (),
 ) -> InlinedRows:
     metadata = history.metadata
     row_id, snapshot, end = (
@@ -148,7 +162,10 @@ def _rows(
     select, stored = [], list[str]()
     for column in columns:
         old = past_columns.get(column.column_id)
-        value = read_as(stored_value(metadata, old), old, column) if old else read_as("NULL", None, column)
+        if old is not None and column.column_id in as_stored:
+            value = identifier(stored_name(old.name))
+        else:
+            value = read_as(stored_value(metadata, old) if old else "NULL", old, column)
         select.append(f"{value} AS {identifier(column.name)}")
         stored += [f"{identifier(old.name)} AS {identifier(stored_name(old.name))}"] if old else []
     select += [f"row_id AS {row_id}", f"begin_snapshot AS {snapshot}"]

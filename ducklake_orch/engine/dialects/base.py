@@ -42,6 +42,7 @@ class Dialect(Generic[CatalogT]):
         plans_by_indexes: Whether its own queries use indexes, and see what their transaction sees.
         scans_in_threads: Whether threads of DuckDB can scan several metadata tables at once in a transaction.
         filters_scans: Whether DuckDB reads only the rows of a metadata table that meet the condition of a query.
+        inlines_structs_as_sql: Whether the engine stores inlined structs as SQL expressions, which it cannot read.
         most_columns: How many columns a metadata table can have, if that is limited and DuckDB does not check it.
         settings: DuckDB settings of every connection to the lake, unless the configuration has others.
         analysis: The statement that updates the planner's statistics of a table, where its indexes depend on them.
@@ -58,6 +59,7 @@ class Dialect(Generic[CatalogT]):
     plans_by_indexes: ClassVar[bool] = False
     scans_in_threads: ClassVar[bool] = True
     filters_scans: ClassVar[bool] = True
+    inlines_structs_as_sql: ClassVar[bool] = False
     most_columns: ClassVar[int | None] = None
     settings: ClassVar[Mapping[str, bool]] = MappingProxyType({})
     analysis: ClassVar[str | None] = None

@@ -40,6 +40,7 @@ class PostgresDialect(ServerDialect[PostgresCatalog]):
     plans_by_indexes = True
     analysis = "ANALYZE {}"
     sends_together = True
+    inlines_structs_as_sql = True
 
     def metadata_path(self) -> str:
         return f"postgres:{self.connection_string()}"

@@ -33,6 +33,7 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
     reads_one_moment = False
     plans_by_indexes = True
     filters_scans = False
+    inlines_structs_as_sql = True
     # DuckDB converts SQLite's values to text outside of the lock of the connection, which all scans of a transaction
     # share: with several threads, the process may crash.
     scans_in_threads = False
