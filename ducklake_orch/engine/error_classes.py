@@ -246,6 +246,12 @@ RULES = [
         "Set `data_inlining_row_limit=0` for the lake: MySQL catalogs cannot inline nested columns.",
     ),
     Rule(
+        r"Conversion Error.*[\"']CAST\('[^']*' AS ",
+        StatementError,
+        'Flush the table: `lake.maintain(operations=["flush"])`. On SQLite and PostgreSQL, the engine cannot read every'
+        " struct that it inlines.",
+    ),
+    Rule(
         r"Out of Memory Error",
         StatementError,
         "Raise `memory_limit` (in Spark's tasks: `task_memory_limit`), or write fewer partitions at once.",

@@ -1,12 +1,14 @@
 """Inlined structs, which the engine cannot read on SQLite and PostgreSQL, are flushed as they were inserted."""
 
+from collections.abc import Callable
 from typing import Any
 
 import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
-from tests.support.backends import POSTGRES, SQLITE, catalogs
+from ducklake_orch.errors import StatementError
+from tests.support.backends import POSTGRES, SQLITE, catalogs, on_sqlite
 
 # A type, and values of it.
 STRUCTS = {
@@ -55,3 +57,16 @@ def test_structs_are_flushed_as_they_were_written(lake: DuckLake, kind: str) -> 
         wanted = texts(plain, f"(VALUES {', '.join(f'({i}, {value})' for i, value in enumerate(values))}) t(i, s)")
         assert texts(con, "t") == wanted
     assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@on_sqlite
+def test_the_error_of_a_struct_that_cannot_be_read_says_to_flush_the_table(lake: DuckLake) -> None:
+    lake.execute(
+        ["CREATE TABLE t (i INTEGER, s STRUCT(d DATE))", "INSERT INTO t VALUES (1, {'d': '2024-01-01'})"]
+    ).raise_for_error()
+    attempts: list[Callable[[], Any]] = [lambda: lake.read("t"), lambda: lake.delete("t", "i = 1")]
+    for attempt in attempts:
+        with pytest.raises(StatementError, match="Flush the table"):
+            attempt()
+    lake.maintain(operations=["flush"]).raise_for_error()
+    assert lake.delete("t", "i = 1").rows_removed == 1
