@@ -223,6 +223,15 @@ def test_the_error_names_the_snapshot_that_deleted_rows_in_a_file(lake: DuckLake
 
 
 @on_sqlite
+def test_rows_that_an_engine_deleted_in_a_file_with_a_low_id_have_changed(lake: DuckLake) -> None:
+    read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id
+    delete_in_a_file(lake, "v = 1")
+    damage(lake, "UPDATE ducklake_delete_file SET delete_file_id = 0")
+    with pytest.raises(errors.SnapshotChangedError, match="in the partition p=1"):
+        lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
 def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake: DuckLake) -> None:
     """So do engines that do not write `partial_max`."""
     read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id

@@ -135,7 +135,8 @@ def _touched_files(
         f"SELECT data_file_id, partial_max {data} partial_max > {expected}",
         # A delete file of a flush may begin at an earlier snapshot; only its id shows that it is new.
         f"SELECT data_file_id, CASE WHEN begin_snapshot IN ({ids}) THEN begin_snapshot ELSE {changed[0]} END {deletes}"
-        f" delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected})",
+        f" (begin_snapshot IN ({ids})"
+        f" OR delete_file_id >= (SELECT next_file_id FROM {snapshots} WHERE snapshot_id = {expected}))",
     ]
     if (deletions := deletions_table(metadata, table)) is not None:
         deleted = f"FROM {metadata.table_sql(deletions)} WHERE begin_snapshot > {expected}"
