@@ -102,6 +102,7 @@ def _stays(node: ast.AST, field: str, child: ast.AST) -> bool:
         field in ("annotation", "decorator_list", "format_spec")
         or (field == "func" and isinstance(child, ast.Name))
         or (field == "slice" and isinstance(child, ast.Constant))  # the position of a column in a row
+        or (field == "slice" and isinstance(child, ast.Tuple))  # the parameters of a type
         or (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant))  # mutated as one text
         or (isinstance(child, ast.keyword) and is_assertion(child))
     )

@@ -27,7 +27,7 @@ _SWAPS = (
     *((r"\bmin\(", "max("), (r"\bmax\(", "min("), (r"\bbool_and\(", "bool_or("), (r"\bsum\(", "max(")),
     *((r"\bcount\(\w+\)", "count(*)"), (r", 0\)", ", 1)"), (r", false\)", ", true)"), (r"\bfalse\b", "true")),
     *((r"(?i) order by [\w. ,]+(?= LIMIT|\)|$)", ""), (r"(?i) group by [\w. ,]+(?=\)|$)", ""), (r"\bTRY_CAST", "CAST")),
-    (r"\bUNION\b", "UNION ALL"),
+    *((r"\bUNION\b(?! ALL)", "UNION ALL"), (r"\bUNION ALL\b", "UNION")),
 )
 
 
