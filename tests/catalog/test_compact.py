@@ -105,6 +105,8 @@ def test_a_rewrite_applies_inlined_deletions(make_lake: MakeLake) -> None:
         assert way(lake).bins == 1
         past.check()
         run(lake, "DELETE FROM t WHERE k IN (150, 250)", FLUSH)
+        past.check()
+        run(lake, "DELETE FROM t WHERE k IN (151, 251)")
     assert lake.fsck(deep=True, storage=True).counts == {}
 
 
