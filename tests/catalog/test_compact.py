@@ -281,7 +281,7 @@ def test_files_are_not_rewritten_if_their_table_changes_meanwhile_but_are_merged
 
 @on_sqlite
 @pytest.mark.parametrize("way", ["merge", "rewrite"])
-def test_the_statistics_of_a_table_count_the_rows_and_bytes_of_its_compacted_files(lake: DuckLake, way: Way) -> None:
+def test_compacted_files_are_counted_and_have_ids_of_their_own(lake: DuckLake, way: Way) -> None:
     for number in range(2):
         lake.write(rows_of((number, "a"), (number + 10, "b")), "t", mode="append")
     lake.execute("DELETE FROM t WHERE k > 9").raise_for_error()
@@ -290,6 +290,9 @@ def test_the_statistics_of_a_table_count_the_rows_and_bytes_of_its_compacted_fil
         live = "SELECT sum(record_count), sum(file_size_bytes) FROM ducklake_data_file WHERE end_snapshot IS NULL"
         (counted,) = con.execute("SELECT record_count, file_size_bytes FROM ducklake_table_stats").fetchall()
         assert con.execute(live).fetchall() == [counted]
+        ids = "SELECT data_file_id FROM ducklake_data_file UNION ALL SELECT delete_file_id FROM ducklake_delete_file"
+        found = con.execute(ids).fetchall()
+        assert len(set(found)) == len(found)
 
 
 @on_sqlite
