@@ -255,3 +255,14 @@ def test_small_updates_and_deletes_of_the_engine_are_inlined_and_those_of_the_ve
     assert "inlined_insert" not in by_verb
     expected = sorted((set(range(20)) - {3, 4, 5}) | {100})
     assert sorted(lake.read("t")["i"].to_pylist()) == [row[0] for row in rows(lake, "FROM t ORDER BY i")] == expected
+
+
+@inlining_catalogs
+def test_a_session_with_cached_statistics_finds_rows_that_are_inlined_afterwards(lake: DuckLake) -> None:
+    lake.write(numbers(*range(20)), "t", mode="append")
+    with lake.connect() as con:
+        large = "SELECT i FROM t WHERE i > 50"
+        assert con.execute(large).fetchall() == []
+        lake.write(numbers(99), "t", mode="append", inline="auto")
+        assert con.execute(large).fetchall() == [(99,)]
+        assert con.execute("SELECT max(i) FROM t").fetchall() == [(99,)]
