@@ -257,7 +257,7 @@ def test_small_updates_and_deletes_of_the_engine_are_inlined_and_those_of_the_ve
     assert sorted(lake.read("t")["i"].to_pylist()) == [row[0] for row in rows(lake, "FROM t ORDER BY i")] == expected
 
 
-@inlining_catalogs
+@pytest.mark.parametrize("backend", CATALOGS[1:], ids=str, indirect=True)
 def test_a_session_with_cached_statistics_finds_rows_that_are_inlined_afterwards(lake: DuckLake) -> None:
     lake.write(numbers(*range(20)), "t", mode="append")
     with lake.connect() as con:
