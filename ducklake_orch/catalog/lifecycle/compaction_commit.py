@@ -131,9 +131,8 @@ class _Commit:
 
     def _has_other_layout(self) -> bool:
         """Return whether the table no longer has the columns and the layout that rewritten files have."""
-        table, name = self.table, TableName(self.table.schema, self.table.name)
-        current = self.transaction.metadata.find_table(name, self.transaction.latest.snapshot_id)
-        return current is None or current.table_id != table.table_id or is_laid_out_differently(current, table)
+        now = table_now(self.transaction, self.table)
+        return now is None or is_laid_out_differently(now, self.table)
 
     @property
     def _inputs(self) -> list[DataFile]:
@@ -215,6 +214,13 @@ class _Commit:
             for compacted in self.done
             for file in compacted.files
         ]
+
+
+def table_now(transaction: MetadataTransaction, planned: TableDef) -> TableDef | None:
+    """Return a table as it is now; None if no table of its name is that table any more."""
+    name = TableName(planned.schema, planned.name)
+    current = transaction.metadata.find_table(name, transaction.latest.snapshot_id)
+    return current if current is not None and current.table_id == planned.table_id else None
 
 
 def is_laid_out_differently(current: TableDef, planned: TableDef) -> bool:

@@ -11,7 +11,7 @@ from ducklake_orch.catalog.commit import (
     read_table_statistics,
     widen_table_statistics,
 )
-from ducklake_orch.catalog.lifecycle.compaction_commit import is_laid_out_differently, state_of
+from ducklake_orch.catalog.lifecycle.compaction_commit import is_laid_out_differently, state_of, table_now
 from ducklake_orch.catalog.lifecycle.inlined_slice import FlushedFile, RowRange
 from ducklake_orch.catalog.lifecycle.partial_files import add_placed_files, recount
 from ducklake_orch.catalog.metadata import (
@@ -26,7 +26,6 @@ from ducklake_orch.catalog.metadata import (
 )
 from ducklake_orch.catalog.parquet import FileLife
 from ducklake_orch.engine.exactly_once import Write
-from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import StalePlanError, TableDroppedError
 
@@ -106,9 +105,8 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
 
 def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSlice) -> TableDef:
     """Refuse the commit if rows or files have changed since they were read; return the table as it is now."""
-    metadata, name = transaction.metadata, TableName(table.schema, table.name)
-    current = metadata.find_table(name, transaction.latest.snapshot_id)
-    if current is None or current.table_id != table.table_id:
+    metadata, current = transaction.metadata, table_now(transaction, table)
+    if current is None:
         raise TableDroppedError(f"The table `{table}` was dropped during the flush.")
     # The files are partitioned by the keys of the plan, and engines prune by the current keys only.
     if is_laid_out_differently(current, table):
