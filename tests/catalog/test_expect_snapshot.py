@@ -233,7 +233,7 @@ def test_rows_that_an_engine_deleted_in_a_file_with_a_low_id_have_changed(lake: 
 
 @on_sqlite
 def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake: DuckLake) -> None:
-    """So do engines that do not write `partial_max`."""
+    """Engines that do not write `partial_max` flush so."""
     read = lake.write(PARTS, "t", mode="append", partition_by=["p"]).snapshot_id
     inlined_delete(lake, "v = 1")
     lake.execute("CALL ducklake_flush_inlined_data('lake')", force=True).raise_for_error()

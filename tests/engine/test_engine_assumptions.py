@@ -197,6 +197,18 @@ class TestCommits:
         assert latest(sqlite_lake) == before + 1
 
 
+class TestInlinedRows:
+    @pytest.mark.parametrize("field", ["DATE '2024-01-01'", "'01:02:03'::TIME", "'nan'::DOUBLE", "uuid()"])
+    def test_inlined_structs_in_sqlite_cannot_be_read(self, sqlite_lake: duckdb.DuckDBPyConnection, field: str) -> None:
+        sqlite_lake.execute(f"CREATE TABLE lake.s AS SELECT {{'f': {field}}} AS s")
+        with pytest.raises(duckdb.ConversionException, match="Failed to read inlined data"):
+            sqlite_lake.execute("FROM lake.s")
+
+    def test_texts_in_inlined_structs_in_sqlite_lose_their_quotes(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
+        sqlite_lake.execute("CREATE TABLE lake.s AS SELECT {'v': 'it''s'} AS s")
+        assert scalar(sqlite_lake, "SELECT s.v FROM lake.s") == "its"
+
+
 class TestServers:
     def test_postgres_is_reached_through_its_unix_socket(self, postgres: PostgresServer, tmp_path: Path) -> None:
         postgres.create_database("assumed_socket")
@@ -245,13 +257,3 @@ class TestServers:
             with pytest.raises(duckdb.Error, match=r"Unsupported operator type \w+ in DELETE statement"):
                 con.execute("CALL ducklake_expire_snapshots('lake', versions => [1])")
             assert scalar(con, "SELECT count(*) FROM lake.t") == 20
-
-    @pytest.mark.parametrize("field", ["DATE '2024-01-01'", "'01:02:03'::TIME", "'nan'::DOUBLE", "uuid()"])
-    def test_inlined_structs_in_sqlite_cannot_be_read(self, sqlite_lake: duckdb.DuckDBPyConnection, field: str) -> None:
-        sqlite_lake.execute(f"CREATE TABLE lake.s AS SELECT {{'f': {field}}} AS s")
-        with pytest.raises(duckdb.ConversionException, match="Failed to read inlined data"):
-            sqlite_lake.execute("FROM lake.s")
-
-    def test_texts_in_inlined_structs_in_sqlite_lose_their_quotes(self, sqlite_lake: duckdb.DuckDBPyConnection) -> None:
-        sqlite_lake.execute("CREATE TABLE lake.s AS SELECT {'v': 'it''s'} AS s")
-        assert scalar(sqlite_lake, "SELECT s.v FROM lake.s") == "its"

@@ -51,7 +51,7 @@ def test_the_files_of_a_flush_have_ids_of_their_own(lake: DuckLake) -> None:
 
 
 @catalogs(quick=[SQLITE], sql_writes=True)
-def test_the_statistics_count_a_null_within_a_map_from_its_flush_on(lake: DuckLake) -> None:
+def test_the_statistics_count_a_null_within_a_map_after_its_flush(lake: DuckLake) -> None:
     lake.execute(
         ["CREATE TABLE t (m MAP(VARCHAR, INTEGER))", "INSERT INTO t VALUES (MAP {'a': NULL})"]
     ).raise_for_error()
