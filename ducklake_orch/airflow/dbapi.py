@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 
+from ducklake_orch.catalog.metadata import make_structs_readable
 from ducklake_orch.catalog.transactions import draft_sql
 from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.connection import LakeConnection
@@ -101,6 +102,8 @@ class HookConnection:
             if failure is not None and write is not None:
                 end_users_commit(self._session, write, failure)
                 failure = None
+            if failure is None and write is not None:
+                make_structs_readable(self._session)
         if failure is not None:
             raise failure
 
@@ -180,7 +183,9 @@ class HookConnection:
             write = Write("a statement", self._info, marked=not command.sets_message)
             # COMMIT discards the result, so it is fetched before.
             texts, run = [*self._definitions, command.sql], partial(self._run, command, parameters)
-            return commit_sql(session, write, lambda _: run().kept(), [command], draft_sql, texts=texts)
+            rows = commit_sql(session, write, lambda _: run().kept(), [command], draft_sql, texts=texts)
+            make_structs_readable(session)
+            return rows
         if writing and self._write is None:
             self.rollback()
             self._begin(writing=True, marked=not command.sets_message, drafts=not command.lake_calls)

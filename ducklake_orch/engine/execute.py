@@ -45,7 +45,12 @@ log = logging.getLogger("ducklake_orch")
 
 
 def execute(
-    config: LakeConfig, commands: str | Sequence[str], request: Request, access: Access, open_draft: OpenDraft
+    config: LakeConfig,
+    commands: str | Sequence[str],
+    request: Request,
+    access: Access,
+    open_draft: OpenDraft,
+    after_commit: Callable[[Session], None],
 ) -> ExecuteResult:
     """Run commands; raise only if the lake cannot be opened or the request is invalid."""
     started = time.monotonic()
@@ -55,7 +60,7 @@ def execute(
     scripts = [commands] if isinstance(commands, str) else list(commands)
     with open_session(config, access) as session, TimeLimit(session, request.timeout) as limit:
         todo = _parse(session, scripts)
-        run = _Run(session, request, limit, open_draft, [command.sql for command in todo])
+        run = _Run(session, request, limit, open_draft, after_commit, [command.sql for command in todo])
         results = run.atomically(todo) if request.atomic else run.one_by_one(todo)
         results = [_with_retained(session, result) for result in results]
         lake, committed = _summary(session)
@@ -126,12 +131,19 @@ class _Run:
     """One call of `execute`."""
 
     def __init__(
-        self, session: Session, request: Request, limit: TimeLimit, open_draft: OpenDraft, texts: Sequence[str]
+        self,
+        session: Session,
+        request: Request,
+        limit: TimeLimit,
+        open_draft: OpenDraft,
+        after_commit: Callable[[Session], None],
+        texts: Sequence[str],
     ) -> None:
         self._session = session
         self._request = request
         self._limit = limit
         self._open_draft = open_draft
+        self._after_commit = after_commit
         # Of all commands: a prepared statement names its tables in another command.
         self._texts = texts
         self._scrub = session.config.scrubber
@@ -235,7 +247,9 @@ class _Run:
             self._open.marked = self._open.marked and not command.sets_message
             return run(session)
         if command.writes and session.access.writable:
-            return commit_sql(session, write, run, [command], self._open_draft, texts=self._texts, settle=not last)
+            result = commit_sql(session, write, run, [command], self._open_draft, texts=self._texts, settle=not last)
+            self._after_commit(session)
+            return result
         return run(session) if command.own_transaction else self._read(run, write)
 
     def _maintain(self, index: int, command: Command, write: Write) -> CommandResult:
@@ -286,8 +300,10 @@ class _Run:
             failure = error
         else:
             write.after = last_committed(session, write.before)
+            self._after_commit(session)
             return result
         write.after = end_users_commit(session, write, failure)
+        self._after_commit(session)
         return self._done(index, command)
 
     def _read(self, run: Callable[[Session], CommandResult], write: Write) -> CommandResult:
@@ -326,6 +342,7 @@ class _Run:
         if failure is None:
             try:
                 commit_sql(self._session, write, work, todo, self._open_draft, settle=False)
+                self._after_commit(self._session)
                 return [replace(result, snapshot_before=write.before, snapshot_after=write.after) for result in done]
             except (duckdb.Error, DuckLakeOrchError) as error:
                 failure, failed = error, min(len(done), len(todo) - 1)

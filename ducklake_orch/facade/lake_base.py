@@ -209,6 +209,8 @@ class LakeBase:
             ...     con.sql("SELECT max(price) FROM orders").fetchall()
             [(30.0,)]
         """
+        from ducklake_orch.catalog.metadata import make_structs_readable
+        from ducklake_orch.engine.exactly_once import roll_back
         from ducklake_orch.engine.session import open_session
         from ducklake_orch.engine.snapshots import has_schema
 
@@ -224,6 +226,8 @@ class LakeBase:
             session.dirty = True
             session.con.qualifies = has_schema(session, self.config.alias)
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
+            roll_back(session)  # a transaction that the block left open would block the next statement
+            make_structs_readable(session)
 
     def _staged(self, name: str) -> "Stage":
         from ducklake_orch.facade.stage import get_stage

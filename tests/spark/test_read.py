@@ -2,14 +2,25 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ducklake_orch import DuckLake
 from ducklake_orch.engine.quoting import literal
+from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import FileNotUsableError
-from tests.support.spark_reads import check, check_every_snapshot, execute, is_native, no_fallback, plan_of, read_rows
+from tests.support.spark_reads import (
+    ENGINES,
+    check,
+    check_every_snapshot,
+    execute,
+    is_native,
+    no_fallback,
+    plan_of,
+    read_rows,
+)
 
 
 @pytest.fixture
@@ -39,6 +50,15 @@ def test_every_snapshot_is_read_across_deletes_updates_and_compaction(lake: Duck
         "CALL ducklake_rewrite_data_files('it_s_a__lake__100_', delete_threshold => 0.1)",
     )
     check_every_snapshot(lake, spark)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_structs_that_another_program_has_inlined_are_read(
+    lake: DuckLake, spark: SparkSession, engine: Literal["native", "duckdb"]
+) -> None:
+    with open_session(lake.config) as session:
+        session.con.execute("CREATE TABLE t AS SELECT {'d': DATE '2024-01-01', 'v': 'it''s'} AS s")
+    assert read_rows(lake.read("t", spark=spark, engine=engine)) == ["[{'d': 19723, 'v': \"it's\"}]"]
 
 
 @pytest.mark.parametrize("inlined", [0, 1000])

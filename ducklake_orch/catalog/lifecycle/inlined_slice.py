@@ -16,7 +16,6 @@ from ducklake_orch.catalog.metadata import (
     NewFile,
     TableDef,
     TableHistory,
-    castable,
     duckdb_type,
     read_as,
     row_id_name,
@@ -122,15 +121,9 @@ def read_slice(
     columns = history.columns(inlined_table.schema_version)
     row_range = RowRange(inlined_table.name, after, int(last), until)
     select = ", ".join(map(_as_it_travels, columns))
-    structs = [column for column in columns if column.type == "struct" and metadata.dialect.inlines_structs_as_sql]
-    as_stored = {column.column_id for column in structs}
-    versions = versions_of(history, inlined_table, columns, row_range.condition, as_stored=as_stored)
+    versions = versions_of(history, inlined_table, columns, row_range.condition)
     identity = f"{versions.row_id} AS row_id, {versions.snapshot} AS began, {versions.end} AS ended"
     rows = arrow_copy(metadata.con, f"SELECT {select}, {identity} FROM ({versions.sql})")
-    for column in structs:
-        place = columns.index(column)
-        texts = [castable(value.as_py(), column) for value in rows.column(place)]
-        rows = rows.set_column(place, rows.field(place), [texts])
     return InlinedSlice(row_range, columns, int(oldest), rows)
 
 

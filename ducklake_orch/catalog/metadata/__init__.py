@@ -65,7 +65,6 @@ if TYPE_CHECKING:
         tables_with_ended_rows,
         versions_of,
     )
-    from ducklake_orch.catalog.metadata.inlined_structs import castable
     from ducklake_orch.catalog.metadata.known_paths import (
         absolute_paths,
         paths_of_tables,
@@ -74,6 +73,7 @@ if TYPE_CHECKING:
     )
     from ducklake_orch.catalog.metadata.lake_mark import FILE_NAME, MARK_OPTION, file_prefix, origin
     from ducklake_orch.catalog.metadata.own_table import OwnTable, create_before_transaction, create_in_transaction
+    from ducklake_orch.catalog.metadata.readable_structs import make_structs_readable, unreadable_structs
     from ducklake_orch.catalog.metadata.reserved_names import (
         free_column_name,
         free_name,

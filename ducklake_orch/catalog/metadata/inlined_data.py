@@ -1,11 +1,12 @@
 """Read inlined rows and inlined deletions, which the metadata database stores instead of files."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ducklake_orch.catalog.metadata.cell_values import text
 from ducklake_orch.catalog.metadata.column_evolution import read_as
+from ducklake_orch.catalog.metadata.inlined_structs import struct_value
 from ducklake_orch.catalog.metadata.reserved_names import (
     free_column_name,
     reserved_column,
@@ -85,18 +86,10 @@ def inlined_versions(history: TableHistory, columns: Sequence[ColumnDef], condit
 
 
 def versions_of(
-    history: TableHistory,
-    inlined: InlinedTable,
-    columns: Sequence[ColumnDef],
-    condition: str,
-    *,
-    as_stored: Collection[int] = (),
+    history: TableHistory, inlined: InlinedTable, columns: Sequence[ColumnDef], condition: str
 ) -> InlinedRows:
-    """Return the query for the inlined rows of one schema version, as `inlined_versions` does for all.
-
-    Columns whose id is in `as_stored` have the values that the catalog stores instead of those of the column's type.
-    """
-    return _rows(history, inlined, condition, columns, ends=True, as_stored=as_stored)
+    """Return the query for the inlined rows of one schema version, as `inlined_versions` does for all."""
+    return _rows(history, inlined, condition, columns, ends=True)
 
 
 def count_sql(metadata: Metadata, inlined: InlinedTable, at: int) -> str:
@@ -149,7 +142,6 @@ def _rows(
     columns: Sequence[ColumnDef],
     *,
     ends: bool = False,
-    as_stored: Collection[int] = (),
 ) -> InlinedRows:
     metadata = history.metadata
     row_id, snapshot, end = (
@@ -162,10 +154,7 @@ def _rows(
     select, stored = [], list[str]()
     for column in columns:
         old = past_columns.get(column.column_id)
-        if old is not None and column.column_id in as_stored:
-            value = identifier(stored_name(old.name))
-        else:
-            value = read_as(stored_value(metadata, old) if old else "NULL", old, column)
+        value = read_as(stored_value(metadata, old) if old else "NULL", old, column)
         select.append(f"{value} AS {identifier(column.name)}")
         stored += [f"{identifier(old.name)} AS {identifier(stored_name(old.name))}"] if old else []
     select += [f"row_id AS {row_id}", f"begin_snapshot AS {snapshot}"]
@@ -203,4 +192,6 @@ def inlines(config: LakeConfig, table: TableDef) -> bool:
 def stored_value(metadata: Metadata, column: ColumnDef) -> str:
     """Return the SQL of an inlined value, cast to the type of its column; catalogs store many types as text."""
     stored = metadata.dialect.inlined_value(column.type, identifier(stored_name(column.name)))
+    if column.type == "struct" and metadata.dialect.inlines_structs_as_sql:
+        return struct_value(stored, column)
     return f"CAST({stored} AS {duckdb_type(column)})"

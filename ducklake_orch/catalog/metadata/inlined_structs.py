@@ -6,86 +6,70 @@ of the cast, also inside a struct.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from itertools import count
 
 from ducklake_orch.catalog.metadata.table_model import ColumnDef
+from ducklake_orch.catalog.metadata.type_names import duckdb_type
+from ducklake_orch.engine.quoting import identifier, literal
 
-# A text in SQL: a quote is doubled, and a backslash stands for itself.
-_TEXT = "'((?:[^']|'')*)'"
-_CAST = re.compile(rf"CAST\({_TEXT} AS [^']*?\)(?=, '|\}})")
-_LITERAL = re.compile(_TEXT)
-_NUMBER = re.compile(r"[^\s,{}'\[\]]+")
-_NAME = re.compile(rf"{_TEXT}: ")
-# A text in a list or map: a quote or backslash follows a backslash.
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+# The text of a literal, which a cast may surround, and what has no quotes: a number, a truth value or NULL.
+_SCALAR = r"(?:(?:CAST\()?'((?:[^']|'')*)'(?: AS [^']*?\))?|([^\s,{}'\[\]]+))"
+_LIST_OR_MAP = r"(NULL|(?s:[\[{].*[\]}]))"
 
 
-class _UnknownFormError(Exception):
-    pass
+def struct_value(stored: str, column: ColumnDef) -> str:
+    """Return the SQL that reads a stored struct; a text in another form than the engine's is cast.
 
-
-def castable(value: str | None, column: ColumnDef) -> str | None:
-    """Return the text of an inlined struct in the form that DuckDB casts to the struct.
-
-    A text that the engine has not written stays as it is.
+    Args:
+        stored: The SQL of the stored text.
+        column: The column of the struct.
     """
-    if value is None:
-        return None
-    try:
-        struct, end = _struct(value, 0, column.children)
-    except _UnknownFormError:
-        return value
-    return struct if end == len(value) else value
+    groups = (f"g{number}" for number in count())
+    pattern, value = _struct(column, groups)
+    names = ", ".join(literal(f"g{number}") for number in range(int(next(groups)[1:])))
+    matching = literal(f"^{pattern}$")
+    return (
+        f"CASE WHEN regexp_matches({stored}, {matching})"
+        f" THEN list_transform([regexp_extract({stored}, {matching}, [{names}])], lambda m: {value})[1]"
+        f" ELSE CAST({stored} AS {duckdb_type(column)}) END"
+    )
 
 
-def _struct(value: str, at: int, fields: Sequence[ColumnDef]) -> tuple[str, int]:
-    """Return the struct that begins at a position, and where it ends."""
-    parts = []
-    for number, field in enumerate(fields):
-        at = _after(value, at, ", " if number else "{")
-        name = _NAME.match(value, at)
-        if name is None or name[1].replace("''", "'") != field.name:
-            raise _UnknownFormError
-        part, at = _field(value, name.end(), field)
-        parts.append(f"{_quoted(field.name)}: {part}")
-    return f"{{{', '.join(parts)}}}", _after(value, at, "}")
+def readable_structs_sql(table: str, column: ColumnDef) -> str:
+    """Return the query for the stored structs to rewrite: each text, and the one that DuckDB casts to the same struct.
+
+    Args:
+        table: The inlined-data table.
+        column: The column of the structs.
+    """
+    name, kind = identifier(column.name), duckdb_type(column)
+    stored = f"SELECT DISTINCT {name} AS stored FROM {table}"
+    values = (
+        f"WITH stored AS MATERIALIZED ({stored}) SELECT stored, {struct_value('stored', column)} AS value FROM stored"
+    )
+    # The engine's texts begin with a brace: with a space before it, the new text is not taken for one of them.
+    unlike = f"SELECT stored, value, ' ' || CAST(value AS VARCHAR) AS text FROM ({values})"
+    unlike = f"{unlike} WHERE TRY_CAST(stored AS {kind}) IS DISTINCT FROM value"
+    return f"SELECT stored, text FROM ({unlike}) WHERE CAST(text AS {kind}) IS NOT DISTINCT FROM value"
 
 
-def _field(value: str, at: int, field: ColumnDef) -> tuple[str, int]:
-    if value.startswith("NULL", at):
-        return "NULL", at + len("NULL")
+def _struct(column: ColumnDef, groups: Iterator[str]) -> tuple[str, str]:
+    """Return the pattern of a struct, and the SQL that makes the struct of the groups in it."""
+    whole, patterns, values = next(groups), [], []
+    for field in column.children:
+        pattern, value = _field(field, groups)
+        patterns.append(f"{re.escape(literal(field.name))}: {pattern}")
+        values.append(f"{identifier(field.name)} := {value}")
+    made = f"CASE m.{whole} WHEN 'NULL' THEN NULL ELSE struct_pack({', '.join(values)}) END"
+    return rf"(?:(NULL)|\{{{', '.join(patterns)}\}})", made
+
+
+def _field(field: ColumnDef, groups: Iterator[str]) -> tuple[str, str]:
     if field.type == "struct":
-        return _struct(value, at, field.children)
+        return _struct(field, groups)
     if field.children:
-        end = _end_of_nested(value, at)
-        return value[at:end], end
-    if (found := _CAST.match(value, at) or _LITERAL.match(value, at)) is not None:
-        return _quoted(found[1].replace("''", "'")), found.end()
-    if (found := _NUMBER.match(value, at)) is not None:
-        return found[0], found.end()
-    raise _UnknownFormError
-
-
-def _end_of_nested(value: str, at: int) -> int:
-    """Return where the list or map ends that begins at a position."""
-    depth = 0
-    while at < len(value):
-        if (quoted := _QUOTED.match(value, at)) is not None:
-            at = quoted.end()
-            continue
-        depth += (value[at] in "[{") - (value[at] in "]}")
-        at += 1
-        if not depth:
-            return at
-    raise _UnknownFormError
-
-
-def _after(value: str, at: int, expected: str) -> int:
-    if not value.startswith(expected, at):
-        raise _UnknownFormError
-    return at + len(expected)
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+        return _LIST_OR_MAP, f"CAST(nullif(m.{next(groups)}, 'NULL') AS {duckdb_type(field)})"
+    quoted, bare = f"m.{next(groups)}", f"m.{next(groups)}"
+    text = f"CASE {bare} WHEN '' THEN replace({quoted}, '''''', '''') WHEN 'NULL' THEN NULL ELSE {bare} END"
+    return _SCALAR, f"CAST({text} AS {duckdb_type(field)})"

@@ -17,9 +17,11 @@ from ducklake_orch.catalog.metadata import (
     deletions_sql,
     deletions_table,
     judged_by_rows,
+    make_structs_readable,
     parse_tokens,
     reading,
     text,
+    unreadable_structs,
 )
 from ducklake_orch.catalog.parquet import arrow_value
 from ducklake_orch.catalog.scan.own_query import own_query
@@ -32,7 +34,7 @@ from ducklake_orch.engine.error_classes import classified, run
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, folded, identifier
 from ducklake_orch.engine.retry import by_family, retrying
-from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import CatalogBusyError, ConfigError, DuckLakeOrchError, ObjectNotFoundError
 
 if TYPE_CHECKING:
@@ -183,7 +185,9 @@ class _Start:
 def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
     """Open the lake at the requested snapshot or time, and check that the table or view exists."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
-        _check_name(session, selection)
+        if _has_unreadable_structs(session, selection):
+            with open_session(lake.config, entering=False) as writing:
+                make_structs_readable(writing)
         yield session
 
 
@@ -212,17 +216,19 @@ def _connection(session: Session) -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-def _check_name(session: Session, selection: Selection) -> None:
-    """Refuse a name that no table or view has, because the engine's own error would suggest metadata tables.
+def _has_unreadable_structs(session: Session, selection: Selection) -> bool:
+    """Return whether another program has inlined structs into the table that the engine cannot read.
 
-    The same look at the catalog counts the read.
+    The same look at the catalog counts the read, and refuses a name that no table or view has, because the engine's own
+    error would suggest metadata tables.
     """
     name = selection.table
     with reading(session, f"Looking for `{name}`") as metadata:
         at = snapshot_of(session, metadata)
-        if not metadata.has_view(*name, at):
-            metadata.table(name, at)
         note_read_of(metadata, name, at, selection.where)
+        if metadata.has_view(*name, at):
+            return False
+        return bool(unreadable_structs(metadata, metadata.table(name, at)))
 
 
 def _query(con: duckdb.DuckDBPyConnection, session: Session, selection: Selection) -> str:
