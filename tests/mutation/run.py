@@ -45,6 +45,8 @@ MODULES = {
 }
 # A test that takes longer than this hangs, and has found the mutant.
 _SECONDS_FOR_A_TEST = 60.0
+# Stands for the test that kills a mutant whose module cannot be imported.
+_IMPORT = "the import of its module"
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Runner:
         chosen += [test for test in ordered if self._is_slow(test)][: -(-self._most_tests // 10) or None]
         while chosen:
             outcome = self._forked(chosen, mutate)
-            if outcome.kind == "survived" or self._is_passing(outcome.test):
+            if outcome.kind == "survived" or outcome.test == _IMPORT or self._is_passing(outcome.test):
                 break
             chosen.remove(outcome.test)
         else:
@@ -149,8 +151,8 @@ class Runner:
                 break
             current = tests[min(tests.index(current) + 1, len(tests) - 1)]
         if answer == b"e":
-            raise RuntimeError("The mutant could not be installed.")
-        if answer != b"d":
+            outcome = Outcome("killed", _IMPORT)
+        elif answer != b"d":
             outcome = Outcome("timed out" if answer == b"t" else "killed", current)
         os.killpg(child, signal.SIGKILL)  # with the processes that its tests have started
         os.waitpid(child, 0)
@@ -159,7 +161,10 @@ class Runner:
         return outcome
 
     def _run_in_child(self, items: Sequence[pytest.Item], mutate: Callable[[], None], writer: int, folder: str) -> None:
-        """Run tests and write one letter for each that passes, `d` after the last one, `f` for one that fails."""
+        """Run tests and write one letter for each that passes, `d` after the last one, `f` for one that fails.
+
+        Without a test, it writes `e` if the mutant cannot be installed.
+        """
         os.setsid()
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
         silence = os.open(os.devnull, os.O_WRONLY)

@@ -13,6 +13,8 @@ from ducklake_orch.catalog.metadata import ColumnDef, ColumnStats, VariantStats,
 from ducklake_orch.engine.quoting import identifier, literal
 
 Stats = Mapping[str, Mapping[str, str]]
+# Stands for the elements of a list in the path of a field; names of fields are quoted.
+_ELEMENT = "element"
 
 
 def variant_stats(column_id: int, path: str, stats: Stats) -> tuple[ColumnStats, tuple[VariantStats, ...]]:
@@ -37,10 +39,11 @@ def variant_stats(column_id: int, path: str, stats: Stats) -> tuple[ColumnStats,
 def copied_stats(values: Mapping[str, str], extra: str | None = None) -> ColumnStats:
     """Return COPY's statistics of one part of a file's columns."""
     nulls, total, nan = int(values["null_count"]), int(values["num_values"]), values.get("has_nan")
+    is_counted = nulls <= total  # in lists and maps, DuckDB counts the fields of a NULL struct twice
     return ColumnStats(
         int(values["column_size_bytes"]),
-        total - nulls,
-        nulls,
+        total - nulls if is_counted else None,
+        nulls if is_counted else None,
         values.get("min"),
         values.get("max"),
         None if nan is None else nan == "true",
@@ -58,10 +61,12 @@ def _fields(
         return
     typed, inside = parts["typed_value"], f'{path}."typed_value"'
     if typed.id == "struct":
+        if _ELEMENT in names:  # whose fields are not counted correctly, see `copied_stats`
+            return
         for name, child in typed.children:
             yield from _fields(f"{inside}.{identifier(name)}", child, stats, (*names, identifier(name)))
     elif typed.id == "list":
-        yield from _fields(f'{inside}."element"', typed.children[0][1], stats, (*names, "element"))
+        yield from _fields(f'{inside}."element"', typed.children[0][1], stats, (*names, _ELEMENT))
     elif inside in stats:
         yield names, ducklake_type(str(typed)), copied_stats(stats[inside])
 
