@@ -209,8 +209,7 @@ class LakeBase:
             ...     con.sql("SELECT max(price) FROM orders").fetchall()
             [(30.0,)]
         """
-        from ducklake_orch.catalog.metadata import make_structs_readable
-        from ducklake_orch.engine.exactly_once import roll_back
+        from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.session import open_session
         from ducklake_orch.engine.snapshots import has_schema
 
@@ -222,12 +221,16 @@ class LakeBase:
             with self._staged(stage).connect() as con:
                 yield con
             return
-        with open_session(self.config, self._pin(read_only, snapshot, as_of)) as session:
+        access = self._pin(read_only, snapshot, as_of)
+        with open_session(self.config, access) as session:
             session.dirty = True
             session.con.qualifies = has_schema(session, self.config.alias)
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
-            roll_back(session)  # a transaction that the block left open would block the next statement
-            make_structs_readable(session)
+        if access.writable and dialect_of(self.config).inlines_structs_as_sql:
+            from ducklake_orch.catalog.metadata import make_structs_readable
+
+            with open_session(self.config, access, entering=False) as session:
+                make_structs_readable(session)
 
     def _staged(self, name: str) -> "Stage":
         from ducklake_orch.facade.stage import get_stage
