@@ -6,8 +6,6 @@ of the cast, also inside a struct.
 """
 
 import re
-from collections.abc import Iterator
-from itertools import count
 
 from ducklake_orch.catalog.metadata.table_model import ColumnDef
 from ducklake_orch.catalog.metadata.type_names import duckdb_type
@@ -25,13 +23,12 @@ def struct_value(stored: str, column: ColumnDef) -> str:
         stored: The SQL of the stored text.
         column: The column of the struct.
     """
-    groups = (f"g{number}" for number in count())
+    groups: list[str] = []
     pattern, value = _struct(column, groups)
-    names = ", ".join(literal(f"g{number}") for number in range(int(next(groups)[1:])))
-    matching = literal(f"^{pattern}$")
+    text, names = literal(f"^{pattern}$"), ", ".join(map(literal, groups))
     return (
-        f"CASE WHEN regexp_matches({stored}, {matching})"
-        f" THEN list_transform([regexp_extract({stored}, {matching}, [{names}])], lambda m: {value})[1]"
+        f"CASE WHEN regexp_matches({stored}, {text})"
+        f" THEN list_transform([regexp_extract({stored}, {text}, [{names}])], lambda m: {value})[1]"
         f" ELSE CAST({stored} AS {duckdb_type(column)}) END"
     )
 
@@ -54,22 +51,28 @@ def readable_structs_sql(table: str, column: ColumnDef) -> str:
     return f"SELECT stored, text FROM ({unlike}) WHERE CAST(text AS {kind}) IS NOT DISTINCT FROM value"
 
 
-def _struct(column: ColumnDef, groups: Iterator[str]) -> tuple[str, str]:
+def _struct(column: ColumnDef, groups: list[str]) -> tuple[str, str]:
     """Return the pattern of a struct, and the SQL that makes the struct of the groups in it."""
-    whole, patterns, values = next(groups), [], []
+    whole, patterns, values = _group(groups), [], []
     for field in column.children:
         pattern, value = _field(field, groups)
         patterns.append(f"{re.escape(literal(field.name))}: {pattern}")
         values.append(f"{identifier(field.name)} := {value}")
-    made = f"CASE m.{whole} WHEN 'NULL' THEN NULL ELSE struct_pack({', '.join(values)}) END"
+    made = f"CASE {whole} WHEN 'NULL' THEN NULL ELSE struct_pack({', '.join(values)}) END"
     return rf"(?:(NULL)|\{{{', '.join(patterns)}\}})", made
 
 
-def _field(field: ColumnDef, groups: Iterator[str]) -> tuple[str, str]:
+def _field(field: ColumnDef, groups: list[str]) -> tuple[str, str]:
     if field.type == "struct":
         return _struct(field, groups)
     if field.children:
-        return _LIST_OR_MAP, f"CAST(nullif(m.{next(groups)}, 'NULL') AS {duckdb_type(field)})"
-    quoted, bare = f"m.{next(groups)}", f"m.{next(groups)}"
+        return _LIST_OR_MAP, f"CAST(nullif({_group(groups)}, 'NULL') AS {duckdb_type(field)})"
+    quoted, bare = _group(groups), _group(groups)
     text = f"CASE {bare} WHEN '' THEN replace({quoted}, '''''', '''') WHEN 'NULL' THEN NULL ELSE {bare} END"
     return _SCALAR, f"CAST({text} AS {duckdb_type(field)})"
+
+
+def _group(groups: list[str]) -> str:
+    """Name the next group of the pattern, and return its SQL."""
+    groups.append(f"g{len(groups)}")
+    return f"m.{groups[-1]}"
