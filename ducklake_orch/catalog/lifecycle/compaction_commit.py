@@ -182,12 +182,10 @@ class _Commit:
         )
 
     def _end_inputs(self, snapshot: int) -> None:
-        transaction, table_id = self.transaction, self.table.table_id
-        statement = (
-            f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE table_id = {table_id} AND end_snapshot IS NULL AND"
-        )
+        statement = f"UPDATE {{}} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL AND"
+        ids = [file.data_file_id for file in self._inputs]
         for name in ("ducklake_data_file", "ducklake_delete_file"):
-            transaction.change_each(name, statement, "data_file_id", [file.data_file_id for file in self._inputs])
+            self.transaction.change_each(name, statement, "data_file_id", ids)
 
     def _recount(self, files: Sequence[NewFile]) -> None:
         inputs = self._inputs

@@ -1,0 +1,54 @@
+"""The snapshot of a rewrite or merge says what it did, in the words that other engines read."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.catalog.lifecycle import Way, compact
+from tests.support.backends import SQLITE, catalogs, on_sqlite
+from tests.support.readers_of_the_past import merges, rewrites
+
+ROWS = pa.table({"i": list(range(20))})
+
+
+def numbers(lake: DuckLake, sql: str) -> list[Any]:
+    with lake.connect_metadata() as con:
+        return [row[0] for row in con.execute(sql).fetchall()]
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+@pytest.mark.parametrize(("way", "kind"), [("rewrite", "rewrite_delete"), ("merge", "merge_adjacent")])
+def test_a_compaction_is_a_snapshot_with_its_author_and_what_it_did(lake: DuckLake, way: Way, kind: str) -> None:
+    for _ in range(2):
+        lake.write(ROWS, "t", mode="append")
+    lake.execute("DELETE FROM t WHERE i > 3").raise_for_error()
+    bins = merges(lake) if way == "merge" else rewrites(lake)
+    done = compact(lake.config, way, bins, commit=CommitInfo(author="ann", message="nightly", extra={"run": 1}))
+    snapshot = lake.snapshots(limit=1)[0]
+    assert snapshot.snapshot_id == done.snapshot_id
+    # A flush would move deletions of the compacted files at the same time: the second change makes the two conflict.
+    assert sorted(snapshot.changes) == sorted([f"{kind}:1", "inline_flush:1"])
+    assert (snapshot.author, snapshot.message, snapshot.extra["run"]) == ("ann", "nightly", 1)
+
+
+@on_sqlite
+def test_a_rewrite_that_leaves_no_file_shows_readers_that_statistics_have_changed(lake: DuckLake) -> None:
+    lake.write(ROWS, "t", mode="append")
+    lake.execute(["DELETE FROM t WHERE i > 9", "DELETE FROM t WHERE i < 10"]).raise_for_error()
+    compact(lake.config, "rewrite", rewrites(lake))
+    assert numbers(lake, "SELECT data_file_id FROM ducklake_data_file WHERE end_snapshot IS NULL") == []
+    after, before = numbers(lake, "SELECT next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 2")
+    assert after > before
+
+
+@on_sqlite
+def test_merged_files_leave_no_statistics_of_their_variants(lake: DuckLake) -> None:
+    lake.set_option("data_inlining_row_limit", 0)
+    insert = "INSERT INTO t SELECT {'a': range} FROM range(20)"
+    lake.execute(["CREATE TABLE t (v VARIANT)", insert, insert]).raise_for_error()
+    statistics = "SELECT DISTINCT data_file_id FROM ducklake_file_variant_stats"
+    assert len(numbers(lake, statistics)) == 2
+    compact(lake.config, "merge", merges(lake))
+    assert numbers(lake, statistics) == numbers(lake, "SELECT data_file_id FROM ducklake_data_file")
