@@ -106,7 +106,9 @@ class Runner:
     ) -> Outcome:
         known = [test for test in _tests_of(mutant, covering) if test in self._items]
         killers = [test for test in self._killers if test in known]
-        near = _various([test for test in known if test not in killers])
+        # The tests of the module itself, such as those of `test_expire.py` for `expiry`, come before other near ones.
+        others = [test for test in known if test not in killers]
+        near = _various(sorted(others, key=lambda test: path.stem[:5] not in test.partition("::")[0]))
         ordered = [test for pair in zip_longest(killers, near) for test in pair if test]
 
         def mutate() -> None:
