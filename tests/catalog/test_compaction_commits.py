@@ -1,5 +1,6 @@
-"""The snapshot of a rewrite or merge says what it did, in the words that other engines read."""
+"""What a rewrite or merge commits: a snapshot in the words of other engines, and no file that is not in it."""
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -8,7 +9,8 @@ import pytest
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.catalog.lifecycle import Way, compact
 from tests.support.backends import SQLITE, catalogs, on_sqlite
-from tests.support.readers_of_the_past import merges, rewrites
+from tests.support.fault_points import once_at
+from tests.support.readers_of_the_past import Past, merges, rewrites
 
 ROWS = pa.table({"i": list(range(20))})
 
@@ -52,3 +54,40 @@ def test_merged_files_leave_no_statistics_of_their_variants(lake: DuckLake) -> N
     assert len(numbers(lake, statistics)) == 2
     compact(lake.config, "merge", merges(lake))
     assert numbers(lake, statistics) == numbers(lake, "SELECT data_file_id FROM ducklake_data_file")
+
+
+def two_files_with_deletions(lake: DuckLake) -> None:
+    """Make a table of two files, each with a delete file."""
+    for start in (0, 20):
+        lake.write(pa.table({"i": list(range(start, start + 20))}), "t", mode="append")
+    lake.set_option("data_inlining_row_limit", 0)
+    lake.execute("DELETE FROM t WHERE i % 5 = 0").raise_for_error()
+    assert len(numbers(lake, "SELECT delete_file_id FROM ducklake_delete_file")) == 2
+
+
+@on_sqlite
+@pytest.mark.parametrize("way", ["merge", "rewrite"])
+def test_a_compaction_that_a_concurrent_change_makes_stale_leaves_no_file(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> None:
+    two_files_with_deletions(lake)
+    bins = merges(lake) if way == "merge" else rewrites(lake)
+    once_at(monkeypatch, "files.written", lambda: lake.delete("t", "i = 1"))
+    assert compact(lake.config, way, bins).changed == 1
+    known = [
+        *numbers(lake, "SELECT path FROM ducklake_data_file UNION ALL SELECT path FROM ducklake_delete_file"),
+        *numbers(lake, "SELECT path FROM ducklake_files_scheduled_for_deletion"),
+    ]
+    stored = {path.name for path in Path(lake.config.data_path).rglob("*.parquet")}
+    assert stored == {Path(path).name for path in known}
+
+
+@on_sqlite
+def test_files_whose_delete_file_has_ended_are_merged(lake: DuckLake) -> None:
+    """Delete files of DuckLake 0.3 ended when the next deletion replaced them."""
+    two_files_with_deletions(lake)
+    lake.execute("DELETE FROM t WHERE i % 5 = 1").raise_for_error()
+    past = Past(lake)
+    done = compact(lake.config, "merge", merges(lake))
+    assert (done.bins, done.changed) == (1, 0)
+    past.check()
