@@ -8,9 +8,11 @@ import pytest
 
 from ducklake_orch import CommitInfo, DuckLake
 from ducklake_orch.catalog.lifecycle import Way, compact
+from tests.catalog.fsck.damage import damage
 from tests.support.backends import SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import once_at
 from tests.support.readers_of_the_past import Past, merges, rewrites
+from tests.support.row_history import newest
 
 ROWS = pa.table({"i": list(range(20))})
 
@@ -84,9 +86,18 @@ def test_a_compaction_that_a_concurrent_change_makes_stale_leaves_no_file(
 
 @on_sqlite
 def test_files_whose_delete_file_has_ended_are_merged(lake: DuckLake) -> None:
-    """Delete files of DuckLake 0.3 ended when the next deletion replaced them."""
+    """A delete file of DuckLake 0.3 ended when the next deletion replaced it."""
     two_files_with_deletions(lake)
+    damage(lake, "CREATE TABLE former AS SELECT * FROM ducklake_delete_file")
     lake.execute("DELETE FROM t WHERE i % 5 = 1").raise_for_error()
+    damage(
+        lake,
+        f"UPDATE ducklake_delete_file SET begin_snapshot = {newest(lake)}, partial_max = NULL",
+        f"UPDATE former SET end_snapshot = {newest(lake)}",
+        "INSERT INTO ducklake_delete_file SELECT * FROM former",
+        "DELETE FROM ducklake_files_scheduled_for_deletion",
+        "DROP TABLE former",
+    )
     past = Past(lake)
     done = compact(lake.config, "merge", merges(lake))
     assert (done.bins, done.changed) == (1, 0)
