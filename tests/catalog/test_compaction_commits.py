@@ -75,7 +75,9 @@ def test_a_compaction_that_a_concurrent_change_makes_stale_leaves_no_file(
     two_files_with_deletions(lake)
     bins = merges(lake) if way == "merge" else rewrites(lake)
     once_at(monkeypatch, "files.written", lambda: lake.delete("t", "i = 1"))
-    assert compact(lake.config, way, bins).changed == 1
+    before = newest(lake)
+    done = compact(lake.config, way, bins)
+    assert (done.changed, done.snapshot_id, newest(lake)) == (1, None, before + 1)
     known = [
         *numbers(lake, "SELECT path FROM ducklake_data_file UNION ALL SELECT path FROM ducklake_delete_file"),
         *numbers(lake, "SELECT path FROM ducklake_files_scheduled_for_deletion"),

@@ -133,3 +133,11 @@ def test_a_write_that_needs_no_expiring_snapshot_is_not_named(lake: DuckLake) ->
     with planning(lake.config, "Planning") as metadata:
         plan = plan_expire(metadata, Retention(LATER))
     assert (plan.snapshots, plan.needed_by_writes, plan.needed_by) == ((0, 1, 2), 0, None)
+
+
+@on_sqlite
+def test_expiry_removes_the_schema_that_began_with_the_lake(lake: DuckLake) -> None:
+    lake.execute(["CREATE SCHEMA s", "DROP SCHEMA main"]).raise_for_error()
+    expire(lake.config, Retention(LATER))
+    with lake.connect_metadata() as con:
+        assert con.execute("SELECT schema_name FROM ducklake_schema").fetchall() == [("s",)]
