@@ -95,10 +95,8 @@ def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flu
     ready = add_placed_files(transaction, current, [file.placed for file in flushed.files], first)
     if ready.count:
         # The engine does not count every NULL of inlined rows, such as those inside a MAP.
-        known = {key for file in flushed.files for key in file.placed.file.stats}
-        added = {key: ready.summary[key] for key in known & ready.summary.keys()}
         if (statistics := read_table_statistics(transaction, table.table_id)) is not None:
-            widen_table_statistics(transaction, current, statistics, added)
+            widen_table_statistics(transaction, current, statistics, ready.summary)
     insert_delete_files(transaction, table, deletes, first + count)
     return snapshot
 
