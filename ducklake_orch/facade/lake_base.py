@@ -229,8 +229,7 @@ class LakeBase:
         if access.writable and dialect_of(self.config).inlines_structs_as_sql:
             from ducklake_orch.catalog.metadata import make_structs_readable
 
-            with open_session(self.config, access, entering=False) as session:
-                make_structs_readable(session)
+            make_structs_readable(self.config)
 
     def _staged(self, name: str) -> "Stage":
         from ducklake_orch.facade.stage import get_stage

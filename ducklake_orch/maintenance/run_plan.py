@@ -16,7 +16,6 @@ from ducklake_orch.config.maintenance import OPERATIONS, MaintenancePolicy
 from ducklake_orch.engine.error_classes import classify
 from ducklake_orch.engine.exactly_once import refuse_read_only
 from ducklake_orch.engine.quoting import TableName, table_name
-from ducklake_orch.engine.session import open_session
 from ducklake_orch.errors import ConfigError, DuckLakeOrchError, ObjectNotFoundError, StalePlanError, TableDroppedError
 from ducklake_orch.maintenance.lake_figures import Figures, figures
 from ducklake_orch.maintenance.ranking import task_name
@@ -98,8 +97,7 @@ class _Run:
     def run_all(self, check_lock: Callable[[], None]) -> MaintenanceReport:
         """Run all steps in order."""
         note_begin(self._config, self._id)
-        with open_session(self._config, entering=False) as session:
-            make_structs_readable(session)  # of programs that insert without ducklake-orch
+        make_structs_readable(self._config)  # of programs that insert without ducklake-orch
         before = figures(self._config)
         done = [self._run_step(step, check_lock) for step in self._plan.operations]
         after = figures(self._config)

@@ -10,10 +10,12 @@ from ducklake_orch.catalog.metadata.snapshot_reader import Metadata, reading
 from ducklake_orch.catalog.metadata.table_history import TableHistory
 from ducklake_orch.catalog.metadata.table_model import TableDef
 from ducklake_orch.catalog.metadata.transaction import MetadataTransaction, commit_metadata
+from ducklake_orch.config.lake import LakeConfig
 from ducklake_orch.engine.dialects import dialect_of
 from ducklake_orch.engine.exactly_once import Write
+from ducklake_orch.engine.formats import FORMAT
 from ducklake_orch.engine.quoting import TableName
-from ducklake_orch.engine.session import Session
+from ducklake_orch.engine.session import Session, open_session
 from ducklake_orch.errors import DuckLakeOrchError
 
 log = logging.getLogger("ducklake_orch")
@@ -29,26 +31,40 @@ class UnreadableStruct(NamedTuple):
     readable: str
 
 
-def make_structs_readable(session: Session) -> None:
+def make_structs_readable(opened: Session | LakeConfig) -> None:
     """Rewrite the inlined structs that other programs or a user's own statements may have inserted.
 
     A failure is only logged, because those statements have been committed: the next flush writes the same values.
+
+    Args:
+        opened: The lake, in a session or as its configuration.
     """
-    if not dialect_of(session.config).inlines_structs_as_sql or not session.access.writable:
+    config = opened if isinstance(opened, LakeConfig) else opened.config
+    if not dialect_of(config).inlines_structs_as_sql:
         return
     try:
-        with reading(session, _PURPOSE) as metadata:
-            tables = _tables_with_structs(metadata)
-            structs = [struct for table in tables for struct in unreadable_structs(metadata, table)]
-        if structs:
-            commit_metadata(session, Write(_PURPOSE, marked=False, repeatable=True), lambda tx: _rewrite(tx, structs))
+        if isinstance(opened, Session):
+            _make_readable(opened)
+        else:
+            with open_session(opened, entering=False) as session:
+                _make_readable(session)
     except DuckLakeOrchError as error:
-        log.warning("lake `%s`: inlined structs stay unreadable until the next flush: %s", session.config.name, error)
+        log.warning("lake `%s`: inlined structs stay unreadable until the next flush: %s", config.name, error)
+
+
+def _make_readable(session: Session) -> None:
+    if not session.access.writable:
+        return
+    with reading(session, _PURPOSE) as metadata:
+        tables = _tables_with_structs(metadata)
+        structs = [struct for table in tables for struct in unreadable_structs(metadata, table)]
+    if structs:
+        commit_metadata(session, Write(_PURPOSE, marked=False, repeatable=True), lambda tx: _rewrite(tx, structs))
 
 
 def unreadable_structs(metadata: Metadata, table: TableDef) -> list[UnreadableStruct]:
     """Return the inlined structs of a table that the engine cannot read, or reads as others."""
-    if not metadata.dialect.inlines_structs_as_sql:
+    if not metadata.dialect.inlines_structs_as_sql or metadata.format != FORMAT:
         return []
     found = []
     for inlined in table.inlined:

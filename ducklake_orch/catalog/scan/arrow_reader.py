@@ -34,7 +34,7 @@ from ducklake_orch.engine.error_classes import classified, run
 from ducklake_orch.engine.opening import catalog_queue
 from ducklake_orch.engine.quoting import TableName, folded, identifier
 from ducklake_orch.engine.retry import by_family, retrying
-from ducklake_orch.engine.session import Session, open_session
+from ducklake_orch.engine.session import Session
 from ducklake_orch.errors import CatalogBusyError, ConfigError, DuckLakeOrchError, ObjectNotFoundError
 
 if TYPE_CHECKING:
@@ -186,8 +186,7 @@ def _opened(lake: "LakeBase", selection: Selection) -> Iterator[Session]:
     """Open the lake at the requested snapshot or time, and check that the table or view exists."""
     with lake.reading(selection.snapshot, selection.as_of) as session:
         if _has_unreadable_structs(session, selection):
-            with open_session(lake.config, entering=False) as writing:
-                make_structs_readable(writing)
+            make_structs_readable(lake.config)
         yield session
 
 
