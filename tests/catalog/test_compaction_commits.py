@@ -82,7 +82,7 @@ def test_a_compaction_that_a_concurrent_change_makes_stale_leaves_no_file(
         *numbers(lake, "SELECT path FROM ducklake_data_file UNION ALL SELECT path FROM ducklake_delete_file"),
         *numbers(lake, "SELECT path FROM ducklake_files_scheduled_for_deletion"),
     ]
-    stored = {path.name for path in Path(lake.config.data_path).rglob("*.parquet")}
+    stored = {path.name for path in Path(str(lake.config.data_path)).rglob("*.parquet")}
     assert stored == {Path(path).name for path in known}
 
 

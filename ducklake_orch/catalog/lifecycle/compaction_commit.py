@@ -54,6 +54,11 @@ class Compacted:
     deletes: NewDeleteFile | None = None
     again: bool = False
 
+    @property
+    def paths(self) -> list[str]:
+        """The files that were written."""
+        return [*(file.path for file in self.files), *([self.deletes.path] if self.deletes else [])]
+
     def is_unchanged(self, now: dict[int, FileState]) -> bool:
         """Return whether the inputs have the same deletions as when they were read."""
         return all(now.get(life.file.data_file_id) == state_of(life) for life in self.inputs)
@@ -87,8 +92,7 @@ def commit_compacted(
     placed = commit_metadata(
         session, write, lambda transaction: _Commit(transaction, write, way, table, compacted).run()
     )
-    data_files = [file.path for replacement in placed.done for file in replacement.files]
-    write.kept = frozenset([*data_files, *placed.delete_files])
+    write.kept = frozenset([*(path for replacement in placed.done for path in replacement.paths), *placed.delete_files])
     if write.after is not None:  # the reply to COMMIT was lost, and the commit was found by its mark
         placed = replace(placed, snapshot_id=write.after)
     return placed
