@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from ducklake_orch.config.catalogs import CATALOGS, Catalog
 from ducklake_orch.config.units import parse_duration, read_argument
+from ducklake_orch.facade.lake_base import after_sql
 from ducklake_orch.facade.maintenance_verbs import MaintenanceVerbs
 from ducklake_orch.facade.read_verbs import ReadVerbs
 from ducklake_orch.facade.row_verbs import RowVerbs
@@ -102,7 +103,7 @@ class DuckLake(
             # The file is open to one writer or to many readers.
             read_only = read_only or only_reads(commands)
         snapshot = lake._snapshot_of(tag, snapshot, as_of)
-        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of), _draft_sql, _after_commit)
+        return execute(lake.config, commands, request, lake._pin(read_only, snapshot, as_of), _draft_sql, after_sql)
 
     @staticmethod
     def list_lakes(catalog: Catalog | str) -> list[LakeEntry]:
@@ -118,16 +119,6 @@ class DuckLake(
         from ducklake_orch.engine.listing import list_lakes
 
         return list_lakes(CATALOGS.read(catalog))
-
-
-def _after_commit(session: Any) -> None:
-    """Call `make_structs_readable`, which only some catalogs need."""
-    from ducklake_orch.engine.dialects import dialect_of
-
-    if dialect_of(session.config).inlines_structs_as_sql:
-        from ducklake_orch.catalog.metadata import make_structs_readable
-
-        make_structs_readable(session)
 
 
 def _draft_sql(*arguments: Any) -> Any:

@@ -294,17 +294,18 @@ class _Run:
             return result
         if command.transaction == "rollback":
             return self._run(index, command)
+        failure: DuckLakeOrchError | None = None
         try:
             result = self._run(index, command)
         except DuckLakeOrchError as error:
             failure = error
-        else:
+        if failure is None:
             write.after = last_committed(session, write.before)
-            self._after_commit(session)
-            return result
-        write.after = end_users_commit(session, write, failure)
+        else:
+            write.after = end_users_commit(session, write, failure)
+            result = self._done(index, command)
         self._after_commit(session)
-        return self._done(index, command)
+        return result
 
     def _read(self, run: Callable[[Session], CommandResult], write: Write) -> CommandResult:
         con = self._session.con

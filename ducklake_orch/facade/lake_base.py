@@ -209,7 +209,6 @@ class LakeBase:
             ...     con.sql("SELECT max(price) FROM orders").fetchall()
             [(30.0,)]
         """
-        from ducklake_orch.engine.dialects import dialect_of
         from ducklake_orch.engine.session import open_session
         from ducklake_orch.engine.snapshots import has_schema
 
@@ -226,10 +225,8 @@ class LakeBase:
             session.dirty = True
             session.con.qualifies = has_schema(session, self.config.alias)
             yield session.con  # type: ignore[misc]  # everything of the real one, and cursors that stay in the lake
-        if access.writable and dialect_of(self.config).inlines_structs_as_sql:
-            from ducklake_orch.catalog.metadata import make_structs_readable
-
-            make_structs_readable(self.config)
+        if access.writable:
+            after_sql(self.config)
 
     def _staged(self, name: str) -> "Stage":
         from ducklake_orch.facade.stage import get_stage
@@ -387,3 +384,14 @@ class LakeBase:
     def __repr__(self) -> str:
         storage = self.config.storage.to_url() if self.config.storage else "MotherDuck"
         return f"DuckLake({self.config.name!r}, catalog={self.config.catalog.to_url()!r}, storage={storage!r})"
+
+
+def after_sql(opened: "Session | LakeConfig") -> None:
+    """Call `make_structs_readable` after statements of a user; it is slow to import, and only some catalogs need it."""
+    from ducklake_orch.engine.dialects import dialect_of
+
+    config = opened if isinstance(opened, LakeConfig) else opened.config
+    if dialect_of(config).inlines_structs_as_sql:
+        from ducklake_orch.catalog.metadata import make_structs_readable
+
+        make_structs_readable(opened)

@@ -12,6 +12,7 @@ import pytest
 from ducklake_orch import DuckLake
 from ducklake_orch.airflow.dbapi import HookConnection
 from ducklake_orch.engine.session import open_session
+from ducklake_orch.errors import StatementError
 from ducklake_orch.results import CommitInfo
 from tests.support.backends import POSTGRES, SQLITE, catalogs, on_sqlite
 
@@ -189,6 +190,16 @@ def test_maintenance_makes_structs_readable_that_cannot_be_flushed(lake: DuckLak
     (step,) = lake.maintain(operations=["flush"]).raise_for_error().operations
     assert "stay in the catalog" in step.reason
     assert lake.execute("SELECT s.n::VARCHAR AS n FROM t").rows == [{"n": "1 day"}]
+
+
+@on_sqlite
+def test_the_error_of_a_struct_that_cannot_be_read_says_to_flush_the_table(lake: DuckLake) -> None:
+    as_another_program(lake, [CREATE, f"INSERT INTO t VALUES (1, {DAY})"])
+    with pytest.raises(StatementError, match="Flush the table"):
+        lake.execute("FROM t").raise_for_error()
+    lake.maintain(operations=["flush"]).raise_for_error()
+    assert days(lake) == [("2024-01-01", "it's")]
+    assert lake.delete("t", "i = 1").rows_removed == 1
 
 
 @on_sqlite

@@ -96,5 +96,6 @@ def _tables_with_structs(metadata: Metadata) -> list[TableDef]:
 def _rewrite(transaction: MetadataTransaction, structs: list[UnreadableStruct]) -> None:
     dialect = transaction.dialect
     for struct in structs:
-        column, new, old = dialect.quoted(struct.column), *map(dialect.typed_text, (struct.readable, struct.stored))
-        transaction.change(struct.table, f"UPDATE {{}} SET {column} = {new} WHERE {column} = {old}")
+        column, new, old = dialect.quoted(struct.column), struct.readable, struct.stored
+        change = f"{column} = {dialect.typed_text(new)} WHERE {column} = {dialect.typed_text(old)}"
+        transaction.change(struct.table, f"UPDATE {{}} SET {change}")
