@@ -1,9 +1,15 @@
 """What an idempotency key identifies, which keys can be stored, and how long they are kept."""
 
+import time
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 
-from ducklake_orch import DuckLake, errors
+from ducklake_orch import DuckLake, LakeConfig, errors
+from ducklake_orch.catalog.commit.idempotency import LastCommit, last_commit, last_commits
+from ducklake_orch.engine.quoting import TableName
+from ducklake_orch.engine.session import open_session
 from tests.catalog.fsck.damage import damage
 from tests.support.backends import SQLITE, catalogs
 from tests.support.refusals import refused
@@ -77,3 +83,37 @@ def test_a_write_forgets_the_keys_of_its_table_that_are_older_than_keep_keys(lak
     assert is_replayed(lake, "a"), "an old key is found until it is forgotten"
     is_replayed(lake, "new")
     assert [is_replayed(lake, key, table) for table, key in [("t", "b"), ("u", "a"), ("t", "a")]] == [True, True, False]
+
+
+def last_of(lake: DuckLake, table: str, begin: str) -> tuple[LastCommit | None, int]:
+    return last_commit(open_session(lake.config), TableName("main", table), begin)
+
+
+@catalogs()
+def test_the_last_commit_to_a_table_is_that_of_its_last_matching_key(lake: DuckLake) -> None:
+    for table in ("t", "u"):
+        written = lake.write(ROWS, table, mode="append")
+    with lake.connect_metadata() as con:
+        ids = [row[0] for row in con.execute("SELECT table_id FROM ducklake_table ORDER BY table_name").fetchall()]
+    assert last_of(lake, "t", "") == (None, written.snapshot_id)
+    assert last_commits(open_session(lake.config), ids, "") == {}
+
+    began = int(time.time())
+    for table, key in [("t", "a:2"), ("t", "a:1"), ("t", "b:3"), ("u", "a:4")]:
+        written = lake.write(ROWS, table, mode="append", idempotency_key=key)
+    last, snapshot = last_of(lake, "t", "a:")
+    assert last is not None
+    assert (last.key, snapshot) == ("a:1", written.snapshot_id)
+    assert began - 2 <= last.committed_at <= time.time() + 2
+    assert last_of(lake, "t", "c:") == (None, snapshot)
+    assert last_of(lake, "missing", "a:") == (None, snapshot)
+
+    assert last_commits(open_session(lake.config), ids[:1], "a:") == {ids[0]: last}
+    found = last_commits(open_session(lake.config), ids, "")
+    assert {table_id: commit.key for table_id, commit in found.items()} == dict(zip(ids, ["b:3", "a:4"], strict=True))
+    assert last_commits(open_session(lake.config), [], "") == {}
+
+
+def test_a_lake_that_does_not_exist_has_no_last_commit(tmp_path: Path) -> None:
+    missing = LakeConfig(name="lake", catalog=f"sqlite:///{tmp_path}/missing.db", storage=str(tmp_path / "files"))
+    assert last_commit(open_session(missing), TableName("main", "t"), "") == (None, 0)

@@ -107,6 +107,17 @@ def test_rows_of_a_file_that_a_rival_adds_meanwhile_are_not_added_twice(
 
 
 @catalogs(quick=[SQLITE])
+def test_a_file_of_another_table_can_be_copied_to_a_new_one(shop: DuckLake, tmp_path: Path) -> None:
+    pq.write_table(MANY, file := tmp_path / "file.parquet")
+    shop.add_files("many", file)
+    with shop.transaction() as tx:
+        tx.create_table("new", MANY.schema)
+        tx.add_files("new", file, copy=True)
+    assert shop.table("new").count() == 1000
+    assert shop.fsck(storage=True).findings == []
+
+
+@catalogs(quick=[SQLITE])
 def test_a_clean_up_that_fails_hides_neither_the_error_nor_the_commit(shop: DuckLake) -> None:
     def break_the_draft(tx: Any) -> None:
         shutil.rmtree(Path(tx._open.lake.config.catalog_file).parent)
