@@ -125,7 +125,7 @@ def test_each_append_has_its_own_snapshot_key_and_result(lake: DuckLake, groups:
     assert [added(lake, result.snapshot_id) for result in results] == [[10, 11], [20], [30, 31, 32]]
 
 
-@catalogs(quick=[SQLITE])
+@inlining_catalogs
 @kinds
 def test_keys_of_another_table_do_not_count(lake: DuckLake, groups: list[int], kind: Kind) -> None:
     for key in "ab":

@@ -21,12 +21,13 @@ from ducklake_orch.errors import ReadOnlyError
 from tests.catalog.fsck.damage import damage
 from tests.servers.refusing import refusing_to_delete
 from tests.servers.s3 import MotoS3
-from tests.support.backends import CATALOGS, LOCAL, POSTGRES, S3_MEMORY, Backend, backends, catalogs, on_sqlite
-from tests.support.fault_points import dies_at
+from tests.support.backends import CATALOGS, LOCAL, POSTGRES, S3_MEMORY, SQLITE, Backend, backends, catalogs, on_sqlite
+from tests.support.fault_points import dies_at, lose_the_answer, once_at
 from tests.support.lakes import MakeLake, Servers
 from tests.support.metadata_dump import dump
 
 LATER = datetime.now(UTC) + timedelta(days=1)
+NOTHING = Cleanup(files=0, paths=(), needed_by_writes=0, in_use=(), failed={})
 ODD_NAMES = [*(Backend(catalog, LOCAL) for catalog in CATALOGS), Backend(POSTGRES, S3_MEMORY)]
 
 
@@ -66,14 +67,23 @@ def test_cleanup_deletes_scheduled_files_and_no_others(lake: DuckLake) -> None:
     assert scheduled(lake) == 0
     assert values(lake) == [3]
     assert lake.fsck(deep=True, storage=True).counts == {}
-    assert clean_up(lake.config, LATER) == Cleanup()
+    assert "parquet" not in repr(planned), "the paths of all files would be a long line"
+    assert clean_up(lake.config, LATER) == NOTHING
+
+
+@catalogs(quick=[SQLITE])
+def test_a_cleanup_whose_answer_is_lost_is_repeated(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_old_files(lake)
+    once_at(monkeypatch, "commit.after", lose_the_answer)
+    assert clean_up(lake.config, LATER).files == 3
+    assert scheduled(lake) == 0
 
 
 @catalogs()
 def test_cleanup_keeps_recently_scheduled_files(lake: DuckLake) -> None:
     with_old_files(lake)
     now, minutes = datetime.now(UTC), timedelta(minutes=2)
-    assert clean_up(lake.config, now - minutes) == plan(lake, now - minutes) == Cleanup()
+    assert clean_up(lake.config, now - minutes) == plan(lake, now - minutes) == NOTHING
     assert plan(lake, now + minutes).files == 3
     assert scheduled(lake) == 3
     first = plan(lake).paths[:1]
@@ -91,7 +101,7 @@ def test_a_running_write_keeps_the_files_that_were_retired_since_it_began(lake: 
     record_lease(lake.config, write, 0)
     planned = plan(lake)
     assert (planned.files, planned.needed_by_writes) == (1, 2)
-    assert plan(lake, datetime(1999, 1, 1, tzinfo=UTC)) == Cleanup()  # the age still counts
+    assert plan(lake, datetime(1999, 1, 1, tzinfo=UTC)) == NOTHING  # the age still counts
     assert clean_up(lake.config, LATER) == planned
     remove_lease(lake.config, write)
     assert clean_up(lake.config, LATER).files == 2

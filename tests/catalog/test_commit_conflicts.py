@@ -135,6 +135,21 @@ def test_a_write_plans_again_if_the_partition_keys_have_changed(
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
+def test_rows_to_inline_become_a_file_if_the_limit_is_set_to_zero_meanwhile(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.create_table("t", {"i": "BIGINT"})
+    lake.set_option("data_inlining_row_limit", 10)
+
+    def rival() -> None:
+        lake.set_option("data_inlining_row_limit", 0)
+        lake.create_table("other", {"i": "BIGINT"})
+
+    once_at(monkeypatch, "files.written", rival)
+    assert lake.write(numbers(1), "t", mode="append", inline="auto").files_added == 1
+    assert rows(lake, "FROM t") == [(1,)]
+
+
 def test_an_alteration_is_not_taken_for_a_concurrent_one_that_does_only_a_part_of_it(lake: DuckLake) -> None:
     lake.write(numbers(1), "t", mode="append")
 

@@ -7,8 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ducklake_orch import DuckLake
+from tests.catalog.fsck.damage import damage
 from tests.support.backends import SQLITE, catalogs, on_sqlite
-from tests.support.fault_points import once_at
+from tests.support.fault_points import lose_the_answer, once_at
 from tests.support.stored_tables import files_of
 
 MANY = pa.table({"id": range(1000)})
@@ -70,3 +71,55 @@ def test_a_commit_that_fails_deletes_the_delete_files_of_the_files_that_it_repla
     assert len(during) == len(before) + 2
     assert files_of(lake) == before
     assert lake.read("t").num_rows == 995
+
+
+@catalogs(quick=[SQLITE], sql_writes=True)
+def test_an_attempt_that_is_repeated_leaves_no_delete_files(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.write(MANY, "t", mode="append")
+    lake.execute("DELETE FROM t WHERE id < 5").raise_for_error()
+
+    once_at(monkeypatch, "commit.before", lose_the_answer)
+    lake.write(MANY, "t", mode="overwrite")
+    assert len(files_of(lake)) == 3
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@catalogs(quick=[SQLITE])
+def test_a_replaced_file_and_its_delete_file_end_together(lake: DuckLake) -> None:
+    lake.write(MANY, "t", mode="append")
+    lake.delete("t", "id < 5")
+    lake.write(MANY, "t", mode="overwrite")
+    with lake.connect_metadata() as con:
+        for table in ("ducklake_data_file", "ducklake_delete_file"):
+            ends = con.execute(f"SELECT end_snapshot FROM {table} ORDER BY begin_snapshot").fetchall()
+            assert ends[0] == (3,)
+    assert [lake.read("t", snapshot=snapshot).num_rows for snapshot in (1, 2, 3)] == [1000, 995, 1000]
+
+
+@on_sqlite
+def test_a_commit_that_adds_delete_files_says_so_to_inlined_deletions_of_the_engine(lake: DuckLake) -> None:
+    lake.write(MANY, "t", mode="append")
+    lake.delete("t", "id < 5")
+    assert "inlined_delete:1" in lake.snapshots()[0].changes
+
+
+@on_sqlite
+def test_commits_without_files_take_a_file_id(lake: DuckLake) -> None:
+    """Readers take their cached statistics for current as long as the next file id is the same."""
+    one = pa.table({"id": [1]})
+    lake.write(one, "t", mode="append", inline="auto")
+    lake.write(one, "t", mode="append", inline="auto")
+    lake.delete("t", "true")
+    lake.maintain(operations=["flush"])
+    damage(lake, "INSERT INTO ducklake_inlined_data_1_1 VALUES (50, 4, 4, 1)")  # updated twice in one transaction
+    lake.maintain(operations=["flush"])
+    lake.write(pa.table({"id": range(5)}), "u", mode="append")
+    lake.execute(["DELETE FROM u WHERE id < 3", "DELETE FROM u WHERE id >= 3"]).raise_for_error()
+    lake.maintain(operations=["rewrite"])
+    with lake.connect_metadata() as con:
+        sql = """SELECT next_file_id FROM ducklake_snapshot JOIN ducklake_snapshot_changes USING (snapshot_id)
+            WHERE changes_made <> 'inlined_delete:2' ORDER BY snapshot_id"""
+        ids = [row[0] for row in con.execute(sql).fetchall()]
+        assert con.execute("SELECT count(*) FROM ducklake_data_file WHERE end_snapshot IS NULL").fetchall() == [(0,)]
+    assert ids == sorted(set(ids))
+    assert len(ids) == 9

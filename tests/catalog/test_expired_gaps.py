@@ -99,6 +99,22 @@ def test_expiry_of_a_dropped_table_removes_the_names_of_its_columns(lake: DuckLa
 
 
 @on_sqlite
+def test_expiry_of_a_dropped_table_removes_the_statistics_of_its_files(lake: DuckLake) -> None:
+    of_files = ("ducklake_file_column_stats", "ducklake_file_variant_stats", "ducklake_file_partition_value")
+
+    def counts() -> list[int]:
+        with lake.connect_metadata() as con:
+            return [con.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0] for table in of_files]
+
+    lake.create_table("t", {"a": "BIGINT", "v": "VARIANT"}, partition_by=["a"])
+    lake.write([{"a": number, "v": {"x": number}} for number in range(200)], "t", mode="append")
+    assert all(counts())
+    lake.drop_table("t")
+    expire(lake.config, Retention(LATER))
+    assert counts() == [0, 0, 0]
+
+
+@on_sqlite
 def test_a_snapshot_of_the_time_itself_is_retained(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows(number), "t", mode="append")

@@ -12,6 +12,7 @@ from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
 from tests.catalog.fsck.damage import damage
 from tests.support.backends import SQLITE, catalogs
+from tests.support.fault_points import once_at
 from tests.support.refusals import refused
 
 ROWS = pa.table({"i": [1, 2, 3]})
@@ -72,6 +73,40 @@ def test_a_replay_warns_of_removed_rows_of_its_own_table_only(lake: DuckLake, ca
     assert "has removed rows since" not in caplog.text
     assert is_replayed(lake, "k", "u")
     assert f"snapshot {removed.snapshot_id} has removed rows since" in caplog.text
+
+
+@catalogs(quick=[SQLITE])
+def test_a_replay_names_the_first_later_snapshot_that_removed_rows(
+    lake: DuckLake, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.write(ROWS, "t", mode="append")
+    lake.delete("t", "i = 1")
+    stage = lake.stage("nightly")
+    stage.write(ROWS, "t", mode="append", idempotency_key="k")
+    stage.delete("t", "i = 2")
+    stage.publish()
+    assert is_replayed(lake, "k")
+    assert "has removed rows since" not in caplog.text
+    first = lake.delete("t", "i = 1").snapshot_id
+    lake.delete("t", "i = 3")
+    assert is_replayed(lake, "k")
+    assert f"snapshot {first} has removed rows since" in caplog.text
+
+
+@catalogs(quick=[SQLITE])
+def test_a_replay_of_a_key_that_is_committed_during_the_write_warns_of_removed_rows(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake.write(ROWS, "t", mode="append")
+
+    def rival() -> None:
+        is_replayed(lake, "k")
+        lake.delete("t", "i = 1")
+
+    once_at(monkeypatch, "files.written", rival)
+    assert is_replayed(lake, "k")
+    assert "has removed rows since" in caplog.text
+    assert lake.read("t").sort_by("i").to_pydict() == {"i": [2, 2, 3, 3]}
 
 
 @catalogs()

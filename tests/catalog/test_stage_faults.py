@@ -4,7 +4,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from ducklake_orch import DuckLake
@@ -15,7 +14,7 @@ from ducklake_orch.catalog.transactions import stage_draft, stage_end
 from ducklake_orch.engine import exactly_once
 from ducklake_orch.errors import DuckLakeOrchError, TransactionClosedError, UnknownOutcomeError
 from tests.support.backends import SQLITE, catalogs, on_sqlite
-from tests.support.fault_points import dies_at, once_at
+from tests.support.fault_points import dies_at, lose_the_answer, once_at
 from tests.support.other_tasks import elsewhere, ids, numbers
 
 
@@ -23,10 +22,6 @@ from tests.support.other_tasks import elsewhere, ids, numbers
 def lake_of_a(lake: DuckLake) -> DuckLake:
     lake.write(numbers(1), "a", mode="append", inline="never")
     return lake
-
-
-def lose_the_answer() -> None:
-    raise duckdb.IOException("server closed the connection unexpectedly")
 
 
 def store_twice(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:

@@ -295,7 +295,7 @@ def test_of_two_stages_that_create_a_table_the_second_says_so_and_names_the_reme
 def test_stages_that_replace_different_partitions_are_both_published(mode: str, shop: DuckLake) -> None:
     for region in ("eu", "us"):
         where = {"where": f"region = '{region}'"} if mode == "replace_where" else {}
-        shop.stage(region).write(orders(9, region=region), "orders", mode=mode, **where)
+        shop.stage(region).write(orders(9, region=region), "orders", mode=mode, idempotency_key="monthly", **where)
     shop.stage("eu").publish()
     shop.stage("us").publish()
     assert rows(shop.read("orders")) == [(9, "eu"), (9, "us")]

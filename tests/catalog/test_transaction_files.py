@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -17,7 +16,7 @@ from ducklake_orch.catalog.lifecycle import delete_orphans
 from ducklake_orch.engine import exactly_once
 from ducklake_orch.errors import DuplicateFileError
 from tests.support.backends import SQLITE, catalogs
-from tests.support.fault_points import once_at
+from tests.support.fault_points import lose_the_answer, once_at
 from tests.support.stored_tables import files_of
 
 pytestmark = pytest.mark.every_catalog
@@ -57,13 +56,34 @@ def transact(lake: DuckLake, before_commit: Callable[[], None]) -> None:
         before_commit()
 
 
+def append(lake: DuckLake, before_commit: Callable[[], None]) -> None:
+    before_commit()
+    lake.write(MANY, "many", mode="append", idempotency_key="k")
+
+
 def merge(lake: DuckLake, before_commit: Callable[[], None]) -> None:
     before_commit()
     lake.merge(FEW, "many", ["id"], idempotency_key="k")
 
 
+def publish(lake: DuckLake, before_commit: Callable[[], None]) -> None:
+    stage = lake.stage("nightly")
+    stage.write(MANY, "many", mode="append", idempotency_key="k")
+    with pytest.MonkeyPatch.context() as patch:
+        once_at(patch, "files.written", before_commit)  # the stage's rows are then restored
+        stage.publish()
+
+
 @catalogs(quick=[SQLITE])
-@pytest.mark.parametrize(("work", "counts"), [(transact, {"new": 1000, "many": 999}), (merge, {"many": 1001})])
+@pytest.mark.parametrize(
+    ("work", "counts"),
+    [
+        (transact, {"new": 1000, "many": 999}),
+        (append, {"many": 2000}),
+        (merge, {"many": 1001}),
+        (publish, {"many": 2000}),
+    ],
+)
 def test_files_of_a_commit_that_its_own_key_reveals_stay(
     shop: DuckLake, monkeypatch: pytest.MonkeyPatch, work: Callable[..., None], counts: dict[str, int]
 ) -> None:
@@ -73,9 +93,6 @@ def test_files_of_a_commit_that_its_own_key_reveals_stay(
     def find_at_second_look(*arguments: Any) -> int | None:
         searches.append(1)
         return None if len(searches) == 1 else find_write(*arguments)
-
-    def lose_the_answer() -> None:
-        raise duckdb.IOException("server closed the connection unexpectedly")
 
     monkeypatch.setattr(exactly_once, "find_write", find_at_second_look)
     work(shop, lambda: once_at(monkeypatch, "commit.after", lose_the_answer))

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping
 
+import duckdb
 import pytest
 
 from ducklake_orch.engine.fault_points import actions, kill
@@ -20,6 +21,11 @@ def once_at(monkeypatch: pytest.MonkeyPatch, point: str, work: Callable[[], obje
         work()
 
     monkeypatch.setitem(actions, point, act)
+
+
+def lose_the_answer() -> None:
+    """Fail as a statement does whose connection is lost before its answer arrives."""
+    raise duckdb.IOException("server closed the connection unexpectedly")
 
 
 def dies_at(point: str, work: Callable[[], object]) -> bool:

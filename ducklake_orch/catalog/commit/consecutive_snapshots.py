@@ -1,13 +1,13 @@
 """Commit appends of several writers to one table in one transaction, as consecutive snapshots."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, islice
 
 from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.commit.staged_files import PreparedFiles, prepare_change
 from ducklake_orch.catalog.commit.table_change import Committed, TableChange
-from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit, refuse_own_key
+from ducklake_orch.catalog.commit.table_commit import Numbers, TableCommit
 from ducklake_orch.catalog.metadata import NOW, MetadataTransaction, NewFile, Relation, commit_metadata, format_tokens
 from ducklake_orch.engine.exactly_once import Write, unknown_outcome
 from ducklake_orch.engine.session import Session
@@ -87,9 +87,8 @@ def commit_appends(session: Session, change: TableChange, appends: Sequence[Appe
     for append in appends:
         append.committed_as = first
     results = commit_metadata(session, first, work)
-    begin = results[0].snapshot_id if first.after is None else first.after
-    for number, (append, result) in enumerate(zip(appends, results, strict=True), begin):
-        append.done = replace(result, snapshot_id=number, previous_snapshot_id=number - 1)
+    for append, result in zip(appends, results, strict=True):
+        append.done = result
     # Only now: until then, an interrupt leaves the outcome in doubt, and nothing is appended twice.
     first.kept = frozenset(file.path for file in appends[0].files)
 
@@ -103,8 +102,7 @@ def _commit(
     table = part.current
     if table is None or part.defines or part.new_version:
         raise StalePlanError(f"The table `{change.table}` changes with the write.")
-    keys = {append.key: append.write for append in appends if append.key is not None}
-    if keys:
+    if keys := [append.key for append in appends if append.key is not None]:
         idempotency.make_table_in(transaction)
         _refuse_committed(transaction, table.table_id, keys)
     first = latest.snapshot_id + 1
@@ -142,11 +140,8 @@ def _commit(
     ]
 
 
-def _refuse_committed(transaction: MetadataTransaction, table_id: int, keys: dict[str, Write]) -> None:
-    if not (committed := idempotency.find_each_in(transaction, table_id, list(keys))):
-        return
-    for key, write_id in committed.items():
-        refuse_own_key(write_id, keys[key])
-    failure = KeysCommittedError("Some of the rows are committed already.")
-    failure.keys = frozenset(committed)
-    raise failure
+def _refuse_committed(transaction: MetadataTransaction, table_id: int, keys: Sequence[str]) -> None:
+    if committed := idempotency.find_each_in(transaction, table_id, keys):
+        failure = KeysCommittedError("Some of the rows are committed already.")
+        failure.keys = committed
+        raise failure

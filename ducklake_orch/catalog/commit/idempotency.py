@@ -153,13 +153,13 @@ def find_in(transaction: MetadataTransaction, table_id: int, key: str) -> tuple[
     return (int(rows[0][0]), text(rows[0][1]) or "") if rows else None
 
 
-def find_each_in(transaction: MetadataTransaction, table_id: int, keys: Sequence[str]) -> dict[str, str]:
-    """Return those of a table's keys that are committed, each with the id of its write."""
+def find_each_in(transaction: MetadataTransaction, table_id: int, keys: Sequence[str]) -> frozenset[str]:
+    """Return those of the keys that are committed to a table."""
     dialect = transaction.dialect
     condition = f"table_id = {table_id} and idempotency_key in ({', '.join(map(dialect.text_literal, keys))})"
-    columns = dialect.texts(("idempotency_key", "write_id"))
-    rows = transaction.ask(f"select {columns} from {dialect.table(KEYS_TABLE)} where {condition}")
-    return {text(key) or "": text(write_id) or "" for key, write_id in rows}
+    column = dialect.texts(("idempotency_key",))
+    rows = transaction.ask(f"select {column} from {dialect.table(KEYS_TABLE)} where {condition}")
+    return frozenset(text(row[0]) or "" for row in rows)
 
 
 def record(transaction: MetadataTransaction, table_id: int, key: str, snapshot_id: int, write_id: str) -> None:

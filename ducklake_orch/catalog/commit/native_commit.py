@@ -5,7 +5,7 @@ the commit: when a concurrent commit takes the snapshot id first, the next attem
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ducklake_orch.catalog.commit import idempotency
 from ducklake_orch.catalog.commit.recording import record_change
@@ -69,10 +69,6 @@ def commit_changes(
     write.kept = frozenset([*added, *(path for result in results for path in result.delete_files)])
     deletes = [path for change in changes if change.deletes for path in change.deletes.paths]
     remove_superseded(session.config, write, [*written, *deletes])
-    if write.after is not None:  # the answer to COMMIT was lost, and the write id identified the snapshot
-        results = [replace(result, snapshot_id=write.after) for result in results]
-    elif results:
-        write.after = max(result.snapshot_id for result in results)
     return results
 
 

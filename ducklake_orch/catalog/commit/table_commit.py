@@ -219,7 +219,6 @@ class TableCommit:
         """Refuse staged work whose key other work has committed meanwhile: its rows would be there twice."""
         for key, is_once in self.change.staged_keys.items():
             if is_once and (found := idempotency.find_in(self.transaction, current.table_id, key)) is not None:
-                refuse_own_key(found[1], self.write)
                 raise StalePlanError(f"Work with the key {key!r} is committed to `{current}` as snapshot {found[0]}.")
 
     def _retired(self, table: TableDef) -> Retired:
@@ -282,7 +281,7 @@ class TableCommit:
             constants=of_table
             | begin
             | {"file_format": "parquet"}
-            | {"partition_id": table.partition.partition_id if table.partition and table.partition.fields else None},
+            | {"partition_id": table.partition.partition_id if table.partition else None},
             shifts=number
             | begins
             | {"row_id_start": ("first_row", first_row), "mapping_id": ("mapping", first_mapping)},

@@ -36,10 +36,10 @@ class Cleanup:
         failed: Errors by path of the files that could not be deleted; they stay scheduled.
     """
 
-    files: int = 0
-    paths: tuple[str, ...] = field(default=(), repr=False)
-    needed_by_writes: int = 0
-    in_use: tuple[str, ...] = ()
+    files: int
+    paths: tuple[str, ...] = field(repr=False)
+    needed_by_writes: int
+    in_use: tuple[str, ...]
     failed: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -224,7 +224,7 @@ def _order(con: duckdb.DuckDBPyConnection, job: BinJob, rows: str) -> str:
 def _rewrite(con: duckdb.DuckDBPyConnection, job: BinJob, seen: str, write_id: str) -> Compacted:
     """Write the live rows with the current columns and layout."""
     table = job.table if job.sorted else replace(job.table, sort=())
-    spec = table.partition.partition_id if table.partition and table.partition.fields else None
+    spec = table.partition.partition_id if table.partition else None
     rows = f"SELECT {_named(job.columns)}, row_id AS {row_id_name(job.columns)} FROM ({seen})"
     if job.clustering is not None and job.sorted and spec == job.bin.partition_id:
         clustered = write_clustered_rows(con, table, f"({rows})", job.bin.values, write_id, job.clustering)

@@ -93,8 +93,6 @@ def commit_compacted(
         session, write, lambda transaction: _Commit(transaction, write, way, table, compacted).run()
     )
     write.kept = frozenset([*(path for replacement in placed.done for path in replacement.paths), *placed.delete_files])
-    if write.after is not None:  # the reply to COMMIT was lost, and the commit was found by its mark
-        placed = replace(placed, snapshot_id=write.after)
     return placed
 
 

@@ -83,12 +83,12 @@ class Expiry:
         paths: Absolute paths of these files.
     """
 
-    snapshots: tuple[int, ...] = ()
-    kept: int = 0
-    needed_by_writes: int = 0
-    needed_by: str | None = None
-    tagged: int = 0
-    needed_by_tables: int = 0
+    snapshots: tuple[int, ...]
+    kept: int
+    needed_by_writes: int
+    needed_by: str | None
+    tagged: int
+    needed_by_tables: int
     tables: tuple[int, ...] = ()
     data_files: int = 0
     delete_files: int = 0

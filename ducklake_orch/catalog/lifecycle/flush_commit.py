@@ -71,9 +71,7 @@ def commit_flushed(session: Session, write: Write, table: TableDef, flushed: Flu
         StalePlanError: When rows or files of the slice have changed since it was planned.
     """
     # All files that a flush writes are committed, so `write.kept` stays None: after COMMIT, none of them is deleted.
-    snapshot = commit_metadata(session, write, lambda transaction: _commit(transaction, write, table, flushed))
-    # `write.after` is set if the reply to COMMIT was lost and the commit was found by its mark.
-    return snapshot if write.after is None else write.after
+    return commit_metadata(session, write, lambda transaction: _commit(transaction, write, table, flushed))
 
 
 def _commit(transaction: MetadataTransaction, write: Write, table: TableDef, flushed: FlushedSlice) -> int:

@@ -100,9 +100,7 @@ class DraftedSql:
         for change in changes:
             self.draft.tables.setdefault(change.table.key, None)
         self.draft.recording.changes += changes
-        if changes:
-            publish(self.draft, self.write)
-        self.write.after = self.write.after or self.write.before
+        self.write.after = publish(self.draft, self.write).snapshot_id if changes else self.write.before
 
     def _refuse_reserved(self, changes: Sequence[TableChange]) -> None:
         """Refuse new columns whose names the extension cannot inline, by the options of the lake, not of the draft."""

@@ -64,7 +64,7 @@ def commit_in_turn(config: LakeConfig, opened: Opened, write: Write, change: Tab
     if outcome is None:
         write.committing = False
         return _commit_alone(mine)
-    write.before, write.after = outcome.previous_snapshot_id, outcome.snapshot_id
+    write.before = outcome.previous_snapshot_id
     if write.kept is None:  # another thread has committed the files
         write.kept = frozenset(file.path for file in change.files)
     return outcome
