@@ -232,6 +232,27 @@ def test_a_deletion_plans_again_only_if_rows_that_it_deletes_have_changed(
     assert lake.fsck(deep=True, storage=True).findings == []
 
 
+@pytest.mark.parametrize(
+    ("rival", "event"),
+    [
+        (lambda lake: lake.delete("t", "i = 2"), "has other deletions"),
+        (lambda lake: lake.write(numbers(3), "t", mode="overwrite"), "was retired"),
+    ],
+)
+def test_the_error_says_what_has_become_of_the_file(
+    lake: DuckLake, rival: Callable[[DuckLake], object], event: str
+) -> None:
+    lake.write(numbers(*range(200)), "t", mode="append")
+
+    def delete() -> None:
+        with lake.transaction() as tx:
+            tx.delete("t", "i = 1")
+            rival(lake)
+
+    with pytest.raises(ConflictError, match=rf"the file .* {event}\."):
+        delete()
+
+
 @pytest.mark.parametrize("inlined", [True, False])
 def test_a_replacement_counts_the_rows_that_were_live(lake: DuckLake, inlined: bool) -> None:
     data = pa.table({"p": ["a"] * 5 + ["b"] * 5, "i": range(10)})

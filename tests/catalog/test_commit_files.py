@@ -85,6 +85,17 @@ def test_an_attempt_that_is_repeated_leaves_no_delete_files(lake: DuckLake, monk
 
 
 @catalogs(quick=[SQLITE])
+def test_delete_files_for_a_snapshot_that_another_commit_took_are_deleted(
+    lake: DuckLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.write(MANY, "t", mode="append")
+    once_at(monkeypatch, "files.written", lambda: lake.write(MANY, "other", mode="append"))
+    assert lake.delete("t", "id = 1").attempts == 1
+    assert len(files_of(lake)) == 3
+    assert lake.fsck(deep=True, storage=True).findings == []
+
+
+@catalogs(quick=[SQLITE])
 def test_a_replaced_file_and_its_delete_file_end_together(lake: DuckLake) -> None:
     lake.write(MANY, "t", mode="append")
     lake.delete("t", "id < 5")
@@ -101,6 +112,31 @@ def test_a_commit_that_adds_delete_files_says_so_to_inlined_deletions_of_the_eng
     lake.write(MANY, "t", mode="append")
     lake.delete("t", "id < 5")
     assert "inlined_delete:1" in lake.snapshots()[0].changes
+
+
+@on_sqlite
+def test_a_commit_that_leaves_inlined_rows_alone_does_not_say_that_it_deletes_some(lake: DuckLake) -> None:
+    lake.write(MANY, "t", mode="append")
+    lake.write(pa.table({"id": [2000]}), "t", mode="append", inline="auto")
+    with lake.transaction() as tx:
+        tx.delete("t", "id < 900")
+    assert sorted(lake.snapshots()[0].changes) == ["deleted_from_table:1", "inserted_into_table:1"]
+
+
+@on_sqlite
+def test_a_deletion_does_not_mind_a_delete_file_that_has_ended(lake: DuckLake) -> None:
+    """A delete file of DuckLake 0.3 ended when the next deletion replaced it."""
+    lake.write(MANY, "t", mode="append")
+    lake.delete("t", "id = 1")
+    damage(
+        lake,
+        "CREATE TABLE former AS SELECT * FROM ducklake_delete_file",
+        "UPDATE former SET delete_file_id = 99, end_snapshot = 2",
+        "INSERT INTO ducklake_delete_file SELECT * FROM former",
+        "DROP TABLE former",
+    )
+    assert lake.delete("t", "id = 3").attempts == 1
+    assert lake.read("t").num_rows == 998
 
 
 @on_sqlite

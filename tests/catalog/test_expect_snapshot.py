@@ -243,6 +243,18 @@ def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake:
 
 
 @on_sqlite
+def test_the_error_names_no_snapshot_before_the_expected_one(lake: DuckLake) -> None:
+    """A delete file begins at the first deletion that it contains."""
+    lake.write(PARTS, "t", mode="append", partition_by=["p"])
+    inlined_delete(lake, "v = 1")
+    read = lake.snapshots(limit=1)[0].snapshot_id
+    inlined_delete(lake, "v = 2")
+    lake.maintain(operations=["flush"])
+    with pytest.raises(errors.SnapshotChangedError, match=f"first in snapshot {read + 1}"):
+        lake.write(PARTS.slice(0, 2), "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
 @pytest.mark.parametrize("delete", [delete_in_a_file, inlined_delete])
 def test_rows_that_were_deleted_before_the_expected_snapshot_have_not_changed(
     delete: Callable[[DuckLake, str], object], lake: DuckLake

@@ -321,6 +321,15 @@ def test_a_reader_of_inlined_rows_does_not_hold_up_an_expiry(
     assert lake.fsck().findings == []
 
 
+@catalogs(pooled=True)
+def test_expiry_leaves_the_metadata_tables_of_a_table_that_is_being_created(lake: DuckLake) -> None:
+    lake.write(rows(1), "t", mode="append")
+    damage(lake, "CREATE TABLE ducklake_inlined_data_99_1 (row_id BIGINT)")
+    expire(lake.config, Retention(LATER))
+    with lake.connect_metadata() as con:
+        assert con.execute("FROM ducklake_inlined_data_99_1").fetchall() == []
+
+
 @catalogs(quick=[SQLITE])
 def test_a_read_only_lake_refuses_expiry(lake: DuckLake, make_lake: MakeLake) -> None:
     lake.write(rows(1), "t", mode="append")

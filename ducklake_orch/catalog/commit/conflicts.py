@@ -8,7 +8,7 @@ since its plan (`late_rows.py`). `docs/concurrency.md` lists every pair of concu
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from ducklake_orch.catalog.commit.table_change import ExactRows, Rollback, TableChange
+from ducklake_orch.catalog.commit.table_change import ExactRows, TableChange
 from ducklake_orch.catalog.metadata import (
     DATA_CHANGES,
     DELETING_CHANGES,
@@ -166,13 +166,7 @@ FileState = tuple[tuple[int, ...], int]
 
 def planned_files(change: TableChange) -> list[DataFile]:
     """Return the data files that a change was planned from and that must be unchanged when it commits."""
-    match change.remove:
-        case ExactRows():
-            removed = change.remove.whole
-        case Rollback():
-            removed = change.remove.kept + change.remove.files
-        case _:
-            removed = ()
+    removed = change.remove.whole if isinstance(change.remove, ExactRows) else ()
     return [*removed, *(change.deletes.files if change.deletes else ())]
 
 

@@ -58,14 +58,12 @@ class Rollback:
 
     Attributes:
         snapshot: The snapshot that the rollback was planned on.
-        kept: The data files that stay live.
         files: The data files to retire.
         inlined: Ids of the inlined rows to retire, by their inlined-data table.
         rows: The number of rows to retire, in data files and inlined.
     """
 
     snapshot: int
-    kept: tuple[DataFile, ...]
     files: tuple[DataFile, ...]
     inlined: Mapping[str, tuple[int, ...]]
     rows: int

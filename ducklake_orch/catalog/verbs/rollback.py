@@ -146,7 +146,6 @@ class _Attempt:
             tuple(files),
             Rollback(
                 snapshot=plan.latest.snapshot_id,
-                kept=plan.kept,
                 files=plan.retired.files,
                 inlined={
                     name: tuple(rows.column(row_id_name(plan.table.columns)).to_pylist())
