@@ -87,7 +87,8 @@ def test_a_compaction_that_a_concurrent_change_makes_stale_leaves_no_file(
 
 
 @on_sqlite
-def test_files_whose_delete_file_has_ended_are_merged(lake: DuckLake) -> None:
+@pytest.mark.parametrize("way", ["merge", "rewrite"])
+def test_files_whose_delete_file_has_ended_are_compacted(lake: DuckLake, way: Way) -> None:
     """A delete file of DuckLake 0.3 ended when the next deletion replaced it."""
     two_files_with_deletions(lake)
     damage(lake, "CREATE TABLE former AS SELECT * FROM ducklake_delete_file")
@@ -101,6 +102,6 @@ def test_files_whose_delete_file_has_ended_are_merged(lake: DuckLake) -> None:
         "DROP TABLE former",
     )
     past = Past(lake)
-    done = compact(lake.config, "merge", merges(lake))
+    done = compact(lake.config, way, merges(lake) if way == "merge" else rewrites(lake))
     assert (done.bins, done.changed) == (1, 0)
     past.check()
