@@ -105,3 +105,5 @@ def test_files_whose_delete_file_has_ended_are_compacted(lake: DuckLake, way: Wa
     done = compact(lake.config, way, merges(lake) if way == "merge" else rewrites(lake))
     assert (done.bins, done.changed) == (1, 0)
     past.check()
+    if way == "rewrite":
+        assert numbers(lake, "SELECT delete_file_id FROM ducklake_delete_file WHERE end_snapshot IS NULL") == []
