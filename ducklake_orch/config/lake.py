@@ -259,6 +259,8 @@ class LakeConfig(Model):
                 raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
         for key in self.attach_options:
             check_attach_option(key)
+        parameters = self.attach_options.get("metadata_parameters")
+        _refuse_changing_views({**self.attach_options, **(parameters if isinstance(parameters, Mapping) else {})})
         for field in ("options", "attach_options"):
             for key, value in getattr(self, field).items():
                 if reason := breaking_option(key, value):
@@ -315,6 +317,16 @@ def check_attach_option(key: str) -> None:
     if name not in ATTACH_OPTIONS and not re.fullmatch(r"meta_\w+", name):
         known = {*ATTACH_OPTIONS, *_OPTION_FIELDS, "meta_…"}
         raise ValueError(f"unknown option `{key}` in `attach_options`. {nearest(name, known)}")
+
+
+def _refuse_changing_views(options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        is_level = key.lower().removeprefix("meta_") == "isolation_level"
+        if is_level and str(value).upper() not in ("REPEATABLE READ", "SERIALIZABLE"):
+            raise ValueError(
+                f"`{key}` in `attach_options`: a commit is checked against one state of the catalog, so that no row is"
+                " lost. Leave it out: the level is then `REPEATABLE READ`"
+            )
 
 
 def _refuse_what_motherduck_ignores(config: LakeConfig) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ducklake_orch import DuckLake
+from ducklake_orch import CommitInfo, DuckLake
+from ducklake_orch.catalog.lifecycle import flush_inlined
+from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.errors import (
     ConfigError,
     ConflictError,
     ObjectExistsError,
     SchemaConflictError,
+    StalePlanError,
     TableDroppedError,
 )
 from tests.support.fault_points import once_at
@@ -400,6 +403,17 @@ def test_a_flush_loses_no_change_of_files_with_inlined_deletions(
     flush(lake)
     assert rows(lake, "FROM t ORDER BY i") == [(i,) for i in left]
     assert lake.fsck(deep=True, storage=True).findings == []
+
+
+def test_a_flush_without_further_attempts_names_the_conflict_and_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = DuckLake.local(tmp_path / "lake", data_inlining_row_limit=100, retry={"max_attempts": 1})
+    run(lake, "CREATE TABLE t (i BIGINT)", "INSERT INTO t VALUES (1), (2)")
+    once_at(monkeypatch, "files.written", lambda: run(lake, "DELETE FROM t WHERE i = 1"))
+    with pytest.raises(StalePlanError, match=r"changed the inlined rows of `main.t`.*Run the flush again"):
+        flush_inlined(lake.config, TableName("main", "t"), commit=CommitInfo())
+    assert rows(lake, "FROM t") == [(2,)]
 
 
 @pytest.mark.parametrize("again", [False, True])

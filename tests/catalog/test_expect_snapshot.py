@@ -243,6 +243,52 @@ def test_rows_whose_deletion_was_flushed_without_its_snapshot_have_changed(lake:
 
 
 @on_sqlite
+def test_the_error_names_no_change_of_another_table(lake: DuckLake) -> None:
+    for table in ("t", "u"):
+        read = lake.write(PARTS, table, mode="append").snapshot_id
+    lake.write(PARTS, "u", mode="append")
+    lake.execute("CALL ducklake_merge_adjacent_files('lake', 'u')").raise_for_error()
+    changed = lake.write(PARTS, "t", mode="append").snapshot_id
+    with pytest.raises(errors.SnapshotChangedError, match=rf"first in snapshot {changed}\."):
+        lake.write(PARTS, "t", mode="overwrite", expect_snapshot=read)
+
+
+@on_sqlite
+def test_the_error_names_the_keys_in_their_order(lake: DuckLake) -> None:
+    read = lake.write(PARTS, "t", mode="append", partition_by=["p", "v"]).snapshot_id
+    lake.write(PARTS.slice(1, 1), "t", mode="append")
+    values, of_v = "ducklake_file_partition_value", "partition_key_index = 0"
+    damage(
+        lake,
+        f"CREATE TABLE moved AS SELECT * FROM {values} WHERE {of_v}",
+        f"DELETE FROM {values} WHERE {of_v}",
+        f"INSERT INTO {values} SELECT * FROM moved",
+        "DROP TABLE moved",
+    )
+    with pytest.raises(errors.SnapshotChangedError, match=r"in the partition p=1, v=2\."):
+        lake.write(PARTS.slice(1, 1), "t", mode="replace_where", where="p = 1", expect_snapshot=read)
+
+
+@on_sqlite
+def test_files_of_another_bucket_may_change(lake: DuckLake) -> None:
+    """Only the keys tell which bucket a file holds, and the first file has no key `p`."""
+    lake.create_table("t", {"p": "BIGINT", "v": "BIGINT"}, partition_by=["bucket(2, v)"])
+    lake.write(PARTS.slice(2, 2), "t", mode="append")
+    lake.alter_table("t", partition_by=["p", "bucket(2, v)"])
+    buckets = dict[str | None, pa.Table]()
+    for number in range(10):
+        row = pa.table({"p": [1], "v": [number]})
+        (written,) = lake.write(row, "t", mode="append").partitions
+        buckets[dict(written.values)["bucket(2, v)"]] = row
+    mine, other = buckets.values()
+    read = lake.write(other, "t", mode="append").snapshot_id
+    lake.write(other, "t", mode="append")
+    lake.write(mine, "t", mode="overwrite_partitions", expect_snapshot=read)
+    with pytest.raises(errors.SnapshotChangedError):
+        lake.write(other, "t", mode="overwrite_partitions", expect_snapshot=read)
+
+
+@on_sqlite
 def test_the_error_names_no_snapshot_before_the_expected_one(lake: DuckLake) -> None:
     """A delete file begins at the first deletion that it contains."""
     lake.write(PARTS, "t", mode="append", partition_by=["p"])

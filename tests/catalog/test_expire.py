@@ -159,6 +159,30 @@ def test_an_expiry_plan_lists_the_snapshots_and_changes_nothing(lake: DuckLake) 
     assert expire(lake.config, retention) == NOTHING
 
 
+@on_sqlite
+def test_an_expiry_lists_data_files_and_then_delete_files_each_in_the_order_of_their_ids(lake: DuckLake) -> None:
+    for number in range(2):
+        lake.write(rows(*range(number, number + 50)), "t", mode="append")
+    lake.delete("t", "a = 40")
+    lake.write(rows(), "t", mode="overwrite")
+    listed = []
+    for kind in ("data", "delete"):
+        table = f"ducklake_{kind}_file"
+        first = f"{kind}_file_id = (SELECT min({kind}_file_id) FROM {table})"
+        damage(
+            lake,
+            f"CREATE TABLE moved AS SELECT * FROM {table} WHERE {first}",
+            f"DELETE FROM {table} WHERE {first}",
+            f"INSERT INTO {table} SELECT * FROM moved",
+            "DROP TABLE moved",
+        )
+        with lake.connect_metadata() as con:
+            listed += con.execute(f"SELECT path FROM {table} ORDER BY {kind}_file_id").fetchall()
+    paths = plan(lake, Retention(LATER)).paths
+    assert [path.rpartition("/")[2] for path in paths] == [row[0] for row in listed]
+    assert len(paths) == 4
+
+
 @catalogs(quick=[SQLITE])
 def test_an_expiry_whose_answer_is_lost_is_repeated(lake: DuckLake, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):

@@ -11,15 +11,15 @@ from ducklake_orch.catalog.commit.idempotency import LastCommit, last_commit, la
 from ducklake_orch.engine.quoting import TableName
 from ducklake_orch.engine.session import open_session
 from tests.catalog.fsck.damage import damage
-from tests.support.backends import SQLITE, catalogs
+from tests.support.backends import SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import once_at
 from tests.support.refusals import refused
 
 ROWS = pa.table({"i": [1, 2, 3]})
 
 
-def is_replayed(lake: DuckLake, key: str, table: str = "t") -> bool:
-    """Append rows with a key, and return whether an earlier append had done so."""
+def append_with_key(lake: DuckLake, key: str, table: str = "t") -> bool:
+    """Append rows with a key, and return whether that is a replay."""
     return lake.write(ROWS, table, mode="append", idempotency_key=key).replayed
 
 
@@ -27,7 +27,7 @@ def is_replayed(lake: DuckLake, key: str, table: str = "t") -> bool:
 def test_a_key_identifies_a_write_to_one_table(lake: DuckLake) -> None:
     for table in ("t", "u"):
         lake.write(ROWS, table, mode="append")
-    assert [is_replayed(lake, "k", table) for table in ("t", "u", "t", "u")] == [False, False, True, True]
+    assert [append_with_key(lake, "k", table) for table in ("t", "u", "t", "u")] == [False, False, True, True]
     assert [lake.table(table).count() for table in ("t", "u")] == [6, 6]
 
 
@@ -37,13 +37,22 @@ def test_the_first_key_of_a_lake_may_be_that_of_one_table_of_a_stage(lake: DuckL
     stage.write(ROWS, "t", mode="append")
     stage.write(ROWS, "u", mode="append", idempotency_key="k")
     stage.publish()
-    assert [is_replayed(lake, "k", table) for table in ("t", "u")] == [False, True]
+    assert [append_with_key(lake, "k", table) for table in ("t", "u")] == [False, True]
+
+
+@on_sqlite
+def test_the_key_of_a_transaction_is_stored_without_a_table(lake: DuckLake) -> None:
+    """An earlier version may have stored it: another number would commit the transaction twice."""
+    with lake.transaction(idempotency_key="k") as tx:
+        tx.write(ROWS, "t", mode="append")
+    with lake.connect_metadata() as con:
+        assert con.execute("SELECT table_id FROM ducklake_orch_commits").fetchall() == [(-1,)]
 
 
 @catalogs()
 def test_keys_that_differ_in_one_byte_differ(lake: DuckLake) -> None:
     keys = ["a", "A", "a ", "á", "a\\", "a'", "k" * 1023, "k" * 1024, "é" * 512]
-    assert [is_replayed(lake, key) for key in keys + keys] == [False] * len(keys) + [True] * len(keys)
+    assert [append_with_key(lake, key) for key in keys + keys] == [False] * len(keys) + [True] * len(keys)
 
 
 @catalogs(quick=[SQLITE])
@@ -51,7 +60,7 @@ def test_keys_that_differ_in_one_byte_differ(lake: DuckLake) -> None:
 def test_a_key_that_cannot_be_stored_is_refused(lake: DuckLake, key: str) -> None:
     lake.create_table("t", {"i": "BIGINT"})
     for work in (
-        lambda: is_replayed(lake, key),
+        lambda: append_with_key(lake, key),
         lambda: lake.merge(ROWS, "t", keys=["i"], idempotency_key=key),
         lambda: lake.delete("t", "true", idempotency_key=key),
         lambda: lake.update("t", {"i": "1"}, idempotency_key=key),
@@ -66,12 +75,12 @@ def test_a_key_that_cannot_be_stored_is_refused(lake: DuckLake, key: str) -> Non
 @catalogs(quick=[SQLITE])
 def test_a_replay_warns_of_removed_rows_of_its_own_table_only(lake: DuckLake, caplog: pytest.LogCaptureFixture) -> None:
     for table in ("t", "u"):
-        is_replayed(lake, "k", table)
+        append_with_key(lake, "k", table)
     lake.write(ROWS, "t", mode="append")
     removed = lake.delete("u", "i = 1")
-    assert is_replayed(lake, "k", "t")
+    assert append_with_key(lake, "k", "t")
     assert "has removed rows since" not in caplog.text
-    assert is_replayed(lake, "k", "u")
+    assert append_with_key(lake, "k", "u")
     assert f"snapshot {removed.snapshot_id} has removed rows since" in caplog.text
 
 
@@ -85,11 +94,11 @@ def test_a_replay_names_the_first_later_snapshot_that_removed_rows(
     stage.write(ROWS, "t", mode="append", idempotency_key="k")
     stage.delete("t", "i = 2")
     stage.publish()
-    assert is_replayed(lake, "k")
+    assert append_with_key(lake, "k")
     assert "has removed rows since" not in caplog.text
     first = lake.delete("t", "i = 1").snapshot_id
     lake.delete("t", "i = 3")
-    assert is_replayed(lake, "k")
+    assert append_with_key(lake, "k")
     assert f"snapshot {first} has removed rows since" in caplog.text
 
 
@@ -99,25 +108,31 @@ def test_a_replay_of_a_key_that_is_committed_during_the_write_warns_of_removed_r
 ) -> None:
     lake.write(ROWS, "t", mode="append")
 
+    removed = list[int | None]()
+
     def rival() -> None:
-        is_replayed(lake, "k")
-        lake.delete("t", "i = 1")
+        append_with_key(lake, "k")
+        removed.append(lake.delete("t", "i = 1").snapshot_id)
 
     once_at(monkeypatch, "files.written", rival)
-    assert is_replayed(lake, "k")
-    assert "has removed rows since" in caplog.text
+    assert append_with_key(lake, "k")
+    assert f"snapshot {removed[0]} has removed rows since" in caplog.text
     assert lake.read("t").sort_by("i").to_pydict() == {"i": [2, 2, 3, 3]}
 
 
 @catalogs()
 def test_a_write_forgets_the_keys_of_its_table_that_are_older_than_keep_keys(lake: DuckLake) -> None:
     for table, key in [("t", "a"), ("t", "b"), ("u", "a")]:
-        is_replayed(lake, key, table)
+        append_with_key(lake, key, table)
     age = int(lake.config.keep_keys.total_seconds()) + 60
     damage(lake, f"UPDATE ducklake_orch_commits SET committed_at = committed_at - {age} WHERE snapshot_id <> 2")
-    assert is_replayed(lake, "a"), "an old key is found until it is forgotten"
-    is_replayed(lake, "new")
-    assert [is_replayed(lake, key, table) for table, key in [("t", "b"), ("u", "a"), ("t", "a")]] == [True, True, False]
+    assert append_with_key(lake, "a"), "an old key is found until it is forgotten"
+    append_with_key(lake, "new")
+    assert [append_with_key(lake, key, table) for table, key in [("t", "b"), ("u", "a"), ("t", "a")]] == [
+        True,
+        True,
+        False,
+    ]
 
 
 def last_of(lake: DuckLake, table: str, begin: str) -> tuple[LastCommit | None, int]:

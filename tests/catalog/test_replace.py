@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.support.backends import SQLITE, catalogs
+from tests.support.backends import SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import once_at
 from tests.support.plan_reader import read_plan
 from tests.support.row_history import RowHistory, newest, row_ids
@@ -88,6 +88,20 @@ def test_a_partition_of_every_transform_is_replaced_alone(
     )
     assert len(rows(lake, "FROM t")) == 2 * len(values) - result.rows_removed + 1
     assert repr(read_plan(lake, "t")) == repr(sorted(rows(lake, "FROM t"), key=repr))
+
+
+@on_sqlite
+def test_a_transaction_replaces_partitions_that_only_their_keys_identify(lake: DuckLake) -> None:
+    """No statistics tell which bucket a file holds, or that all its texts are NULL or `a`."""
+    kind = {"s": "VARCHAR", "i": "INTEGER", "k": "BIGINT"}
+    lake.create_table("t", kind, partition_by=["s", "i", "bucket(2, k)"])
+    data = pa.table({"s": ["a", None] * 50, "i": pa.array([7] * 100, pa.int32()), "k": range(100)})
+    lake.write(data, "t", mode="append")
+    lake.execute("ALTER TABLE t ALTER i TYPE BIGINT").raise_for_error()
+    with lake.transaction() as tx:
+        tx.write(data, "t", mode="overwrite_partitions")
+        lake.write(data, "t", mode="append")
+    assert lake.table("t").count() == 100
 
 
 @catalogs()

@@ -24,7 +24,7 @@ from ducklake_orch.errors import (
     TransactionClosedError,
     UnsupportedStatementError,
 )
-from tests.support.backends import SQLITE, catalogs
+from tests.support.backends import SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import dies_at, once_at
 from tests.support.stored_tables import files_of, rows
 
@@ -409,6 +409,16 @@ def test_a_new_column_does_not_get_the_id_of_one_that_was_dropped_meanwhile(shop
         transact()
     assert shop.read("orders").column_names == ORDERS.column_names
     check(shop)
+
+
+@on_sqlite
+def test_a_dropped_table_takes_no_ids(shop: DuckLake) -> None:
+    shop.create_table("sorted", {"id": "BIGINT"}, sort_by=["id"])
+    with shop.transaction() as tx:
+        tx.drop_table("sorted")
+    with shop.connect_metadata() as con:
+        ids = con.execute("SELECT next_catalog_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 2").fetchall()
+    assert ids[0] == ids[1]
 
 
 @catalogs(quick=[SQLITE])

@@ -142,6 +142,15 @@ class TestRefusedValues:
             lake(options={"target_size": "512MB"})
         assert lake(options={"target_file_size": "512MB"}).options == {"target_file_size": "512MB"}
 
+    @pytest.mark.parametrize(
+        "options",
+        [{"META_ISOLATION_LEVEL": "read committed"}, {"metadata_parameters": {"isolation_level": "READ COMMITTED"}}],
+    )
+    def test_an_isolation_level_that_shows_later_commits_is_refused(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError, match="REPEATABLE READ"):
+            lake(attach_options=options)
+        assert lake(attach_options={"meta_isolation_level": "serializable"}).attach_options
+
     def test_unknown_attach_options_are_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"`busy_time`.*Did you mean `busy_timeout`"):
             lake(attach_options={"busy_time": 5})

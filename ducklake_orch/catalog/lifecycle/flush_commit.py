@@ -122,7 +122,8 @@ def _judge(transaction: MetadataTransaction, table: TableDef, flushed: FlushedSl
 
 def _stale(table: TableDef, what: str) -> StalePlanError:
     return StalePlanError(
-        f"Another writer changed {what} of `{table}` during the flush.", remedy="Plan the flush again."
+        f"Another writer changed {what} of `{table}` during the flush.",
+        remedy="Run the flush again: planned again, it can succeed.",
     )
 
 

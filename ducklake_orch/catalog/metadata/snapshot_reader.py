@@ -283,8 +283,9 @@ def reading(session: Session, doing: str) -> Iterator[Metadata]:
             try:
                 con.execute("BEGIN")
                 reader = Metadata(con, session.config)
-                if (statement := reader.dialect.one_moment_statement()) and not session.access.read_only:
-                    con.execute(statement)
+                if not session.access.read_only:
+                    for statement in reader.dialect.one_moment_statements():
+                        con.execute(statement)
                 yield reader
             except duckdb.Error as error:
                 failure = classify(error, session.config, f"{doing} failed")

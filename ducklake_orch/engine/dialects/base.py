@@ -250,9 +250,9 @@ class Dialect(Generic[CatalogT]):
         """Return the statement that limits how long the statements of this transaction wait for locks of a server."""
         raise NotImplementedError
 
-    def one_moment_statement(self) -> str | None:
-        """Return the statement after which a reading transaction sees all metadata tables as of one moment, if any."""
-        return None
+    def one_moment_statements(self) -> Sequence[str]:
+        """Return the statements after which a reading transaction sees all metadata tables as of one moment."""
+        return ()
 
     def change(self, name: str, statement: str) -> str:
         """Return the DuckDB statement that runs an UPDATE, DELETE or INSERT on a metadata table, or creates it.

@@ -1,5 +1,6 @@
 """MySQL and MariaDB as catalogs; each database is a lake."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ducklake_orch.config.catalogs import SSL_FILES, MySQLCatalog
@@ -88,6 +89,15 @@ class MySQLDialect(ServerDialect[MySQLCatalog]):
     def key_type(self, length: int) -> str:
         # MySQL compares texts ignoring case and trailing spaces; bytes are compared exactly.
         return f"VARBINARY({length})"
+
+    def first_statements(self) -> Sequence[str]:
+        return [*super().first_statements(), *self.one_moment_statements()]
+
+    def one_moment_statements(self) -> Sequence[str]:
+        # If the server's default is READ COMMITTED, each query sees what others have committed meanwhile. The level
+        # cannot change within a transaction, so a new one begins on the same connection.
+        level = "set session transaction isolation level repeatable read"
+        return [self.execute(level), self.execute("start transaction")]
 
     def refresh_tables(self, con: "duckdb.DuckDBPyConnection") -> None:
         con.execute("CALL mysql_clear_cache()")  # DuckDB caches the list of a server's tables while it is attached

@@ -87,10 +87,10 @@ class SQLiteDialect(FileDialect[SQLiteCatalog]):
         # DuckDB begins with a read. SQLite cannot upgrade a reading transaction while others write, so write first.
         return [self.query("update ducklake_metadata set value = value where key = 'version' returning 1")]
 
-    def one_moment_statement(self) -> str | None:
+    def one_moment_statements(self) -> Sequence[str]:
         # DuckDB scans SQLite tables outside the transaction, each at its current state, until the transaction has
         # changed something. After a DELETE of no rows it reads all tables as of one moment.
-        return f"DELETE FROM {self.attached('ducklake_metadata')} WHERE false"
+        return [f"DELETE FROM {self.attached('ducklake_metadata')} WHERE false"]
 
     def change(self, name: str, statement: str) -> str:
         if not name.startswith("ducklake_inlined_data_"):
