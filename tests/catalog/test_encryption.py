@@ -35,8 +35,8 @@ def check_files(lake: DuckLake) -> None:
     assert keys
     assert all(keys.values())
     for path in Path(lake.config.data_path or "").rglob("*.parquet"):
-        with pytest.raises(duckdb.Error, match="encrypted"):
-            duckdb.read_parquet(str(path))
+        with duckdb.connect() as con, pytest.raises(duckdb.Error, match="encrypted"):
+            con.read_parquet(str(path))
         assert b"secret" not in path.read_bytes()
 
 
