@@ -70,6 +70,10 @@ _BREAKING_OPTIONS = {
     "write_deletion_vectors": "deletion vectors are experimental: they have no snapshot of each deletion, so that time"
     " travel between two of them shows deleted rows. Leave it off: deletes then write Parquet files",
 }
+_PARTIAL_VIEWS = (
+    "a commit is checked against one state of the catalog, so that no row is lost. Leave it out: the level is then"
+    " `REPEATABLE READ`"
+)
 # The endings of the default paths of catalogs in files, by type.
 _SUFFIXES = {"sqlite": ".sqlite", "duckdb": ".ducklake"}
 RESERVED_ALIASES = {"memory", "system", "temp", "main", "pg_catalog", "information_schema"}
@@ -244,7 +248,7 @@ class LakeConfig(Model):
                 "`TimeZone` in `settings`: every connection must run in UTC, because partition values depend on it"
             )
         for field in ("settings", "attach_options"):
-            for key in _keys(getattr(self, field)):
+            for key, _ in _items(getattr(self, field)):
                 if _SECRET_NAME.search(key):
                     raise ValueError(
                         f"`{key}` in `{field}` is a secret and would be shown. Use a field of the catalog or storage, a"
@@ -259,19 +263,17 @@ class LakeConfig(Model):
                 raise ValueError(f"unknown option `{key}` in `options`. {nearest(key, PERSISTED_OPTIONS)}")
         for key in self.attach_options:
             check_attach_option(key)
-        parameters = self.attach_options.get("metadata_parameters")
-        _refuse_changing_views({**self.attach_options, **(parameters if isinstance(parameters, Mapping) else {})})
         for field in ("options", "attach_options"):
-            for key, value in getattr(self, field).items():
+            for key, value in _items(getattr(self, field)):
                 if reason := breaking_option(key, value):
                     raise ValueError(f"`{key}` in `{field}`: {reason}")
 
 
-def _keys(options: Mapping[str, Any]) -> Iterator[str]:
+def _items(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     for key, value in options.items():
-        yield key
+        yield key, value
         if isinstance(value, Mapping):
-            yield from value
+            yield from value.items()
 
 
 def read_catalog(value: Any, name: str, folder: Path = Path()) -> Any:
@@ -305,6 +307,9 @@ def default_alias(name: str) -> str:
 
 def breaking_option(name: str, value: Any) -> str | None:
     """Return why an option that the engine accepts breaks later work, with the remedy; None for other options."""
+    if name.lower().removeprefix("meta_") == "isolation_level":
+        whole = str(value).upper() in ("REPEATABLE READ", "SERIALIZABLE")
+        return None if whole else _PARTIAL_VIEWS
     off = str(value).lower() in ("false", "0", "")
     return None if off else _BREAKING_OPTIONS.get(name.lower())
 
@@ -317,16 +322,6 @@ def check_attach_option(key: str) -> None:
     if name not in ATTACH_OPTIONS and not re.fullmatch(r"meta_\w+", name):
         known = {*ATTACH_OPTIONS, *_OPTION_FIELDS, "meta_…"}
         raise ValueError(f"unknown option `{key}` in `attach_options`. {nearest(name, known)}")
-
-
-def _refuse_changing_views(options: Mapping[str, Any]) -> None:
-    for key, value in options.items():
-        is_level = key.lower().removeprefix("meta_") == "isolation_level"
-        if is_level and str(value).upper() not in ("REPEATABLE READ", "SERIALIZABLE"):
-            raise ValueError(
-                f"`{key}` in `attach_options`: a commit is checked against one state of the catalog, so that no row is"
-                " lost. Leave it out: the level is then `REPEATABLE READ`"
-            )
 
 
 def _refuse_what_motherduck_ignores(config: LakeConfig) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from ducklake_orch import DuckLake, errors
-from tests.catalog.fsck.damage import damage
+from tests.catalog.fsck.damage import damage, move_to_end
 from tests.support.backends import catalogs, on_sqlite
 from tests.support.stored_tables import rows
 
@@ -257,14 +257,7 @@ def test_the_error_names_no_change_of_another_table(lake: DuckLake) -> None:
 def test_the_error_names_the_keys_in_their_order(lake: DuckLake) -> None:
     read = lake.write(PARTS, "t", mode="append", partition_by=["p", "v"]).snapshot_id
     lake.write(PARTS.slice(1, 1), "t", mode="append")
-    values, of_v = "ducklake_file_partition_value", "partition_key_index = 0"
-    damage(
-        lake,
-        f"CREATE TABLE moved AS SELECT * FROM {values} WHERE {of_v}",
-        f"DELETE FROM {values} WHERE {of_v}",
-        f"INSERT INTO {values} SELECT * FROM moved",
-        "DROP TABLE moved",
-    )
+    move_to_end(lake, "ducklake_file_partition_value", "partition_key_index = 0")
     with pytest.raises(errors.SnapshotChangedError, match=r"in the partition p=1, v=2\."):
         lake.write(PARTS.slice(1, 1), "t", mode="replace_where", where="p = 1", expect_snapshot=read)
 

@@ -12,7 +12,7 @@ from ducklake_orch.catalog.lifecycle import Retention, expire, plan_expire
 from ducklake_orch.catalog.lifecycle.expiry import Expiry
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.errors import ReadOnlyError
-from tests.catalog.fsck.damage import damage
+from tests.catalog.fsck.damage import damage, move_to_end
 from tests.support.backends import MYSQL, SQLITE, catalogs, on_sqlite
 from tests.support.fault_points import dies_at, lose_the_answer, once_at
 from tests.support.lakes import MakeLake
@@ -168,14 +168,7 @@ def test_an_expiry_lists_data_files_and_then_delete_files_each_in_the_order_of_t
     listed = []
     for kind in ("data", "delete"):
         table = f"ducklake_{kind}_file"
-        first = f"{kind}_file_id = (SELECT min({kind}_file_id) FROM {table})"
-        damage(
-            lake,
-            f"CREATE TABLE moved AS SELECT * FROM {table} WHERE {first}",
-            f"DELETE FROM {table} WHERE {first}",
-            f"INSERT INTO {table} SELECT * FROM moved",
-            "DROP TABLE moved",
-        )
+        move_to_end(lake, table, f"{kind}_file_id = (SELECT min({kind}_file_id) FROM {table})")
         with lake.connect_metadata() as con:
             listed += con.execute(f"SELECT path FROM {table} ORDER BY {kind}_file_id").fetchall()
     paths = plan(lake, Retention(LATER)).paths

@@ -13,7 +13,7 @@ from ducklake_orch.catalog.commit import record_lease
 from ducklake_orch.catalog.lifecycle import Retention, expire, expiry, plan_expire
 from ducklake_orch.catalog.search import planning
 from ducklake_orch.engine.exactly_once import Write
-from tests.catalog.fsck.damage import damage
+from tests.catalog.fsck.damage import move_to_end
 from tests.support.backends import SQLITE, catalogs, on_sqlite
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -128,14 +128,7 @@ def test_a_snapshot_of_the_time_itself_is_retained(lake: DuckLake) -> None:
 def test_the_newest_snapshots_are_those_with_the_highest_ids(lake: DuckLake) -> None:
     for number in range(3):
         lake.write(rows(number), "t", mode="append")
-    row = "SELECT * FROM ducklake_snapshot WHERE snapshot_id = 1"
-    damage(
-        lake,
-        f"CREATE TABLE moved AS {row}",
-        "DELETE FROM ducklake_snapshot WHERE snapshot_id = 1",
-        "INSERT INTO ducklake_snapshot SELECT * FROM moved",
-        "DROP TABLE moved",
-    )
+    move_to_end(lake, "ducklake_snapshot", "snapshot_id = 1")
     with planning(lake.config, "Planning") as metadata:
         assert plan_expire(metadata, Retention(LATER)).snapshots == (0, 1, 2)
         assert plan_expire(metadata, Retention(LATER, keep=("none",))).snapshots == (0, 1, 2)

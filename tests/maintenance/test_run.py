@@ -31,7 +31,7 @@ from ducklake_orch.maintenance.run_log import latest_runs
 from ducklake_orch.maintenance.step_context import Done, Work
 from tests.servers.postgres import PostgresServer
 from tests.support.backends import CROSS, LOCAL, MYSQL, POSTGRES, SQLITE, Backend, catalogs, in_every_run, on_sqlite
-from tests.support.fault_points import dies_at, once_at
+from tests.support.fault_points import dies_at, lose_the_answer, once_at
 from tests.support.lakes import MakeLake
 from tests.support.worn_lakes import (
     ALL_OF_IT,
@@ -321,11 +321,8 @@ def test_a_concurrent_run_is_refused_and_the_error_names_the_first(lake: DuckLak
 def test_a_run_is_recorded_once_if_the_answer_to_its_record_is_lost(
     lake: DuckLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def lose_answer() -> None:
-        raise duckdb.IOException("server closed the connection unexpectedly")
-
     lake.ensure_exists()
-    once_at(monkeypatch, "commit.after", lose_answer)
+    once_at(monkeypatch, "commit.after", lose_the_answer)
     lake.maintain(KEEPING, operations=["expire"]).raise_for_error()
     with planning(lake.config, "Reading the runs", reads=True) as metadata:
         assert [run.status for run in latest_runs(metadata, 10)] == ["ok"]

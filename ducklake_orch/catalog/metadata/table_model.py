@@ -168,7 +168,7 @@ class TableDef:
 
     @property
     def key_fields(self) -> tuple[PartitionField, ...]:
-        """The partition keys; for a data file, a spec without keys and no spec are the same."""
+        """The partition keys; none if the table is not partitioned."""
         return self.partition.fields if self.partition else ()
 
     @property

@@ -27,6 +27,17 @@ def damage(lake: DuckLake, *statements: str) -> None:
             con.execute(statement)
 
 
+def move_to_end(lake: DuckLake, table: str, where: str) -> None:
+    """Store rows of a metadata table again, so that a scan without an order reads them last."""
+    damage(
+        lake,
+        f"CREATE TABLE moved AS SELECT * FROM {table} WHERE {where}",
+        f"DELETE FROM {table} WHERE {where}",
+        f"INSERT INTO {table} SELECT * FROM moved",
+        "DROP TABLE moved",
+    )
+
+
 def rows(lake: DuckLake, sql: str) -> list[tuple[Any, ...]]:
     """Return the engine's rows, read on a connection without cached state."""
     with lake.connect() as con:
